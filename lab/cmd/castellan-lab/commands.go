@@ -1,0 +1,8 @@
+package main
+
+import "github.com/spf13/cobra"
+
+// commands is what the program can do; each command group adds its line.
+func commands() []*cobra.Command {
+	return []*cobra.Command{}
+}
