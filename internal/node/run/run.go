@@ -1,0 +1,122 @@
+// Package run executes the programs of the Ceph image on a node: fixed
+// arguments, bounded time, bounded output.
+//
+// It must not start a shell, must not pass a secret as an argument or in the
+// environment, and must not decide what a failure means.
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// maxOutput bounds what is kept of a program's output: the largest known
+// answers (a lvm list of 60 OSDs) are below 1 MiB.
+const maxOutput = 16 << 20
+
+// Runner runs one program and returns its standard output.
+type Runner interface {
+	Run(ctx context.Context, name string, args ...string) ([]byte, error)
+}
+
+// Error is a program that did not end with exit code 0.
+type Error struct {
+	Name string
+	Args []string
+	// Code is the exit code, -1 when the program did not start or was killed.
+	Code int
+	// Stderr is the end of what it said, at most 4 KiB.
+	Stderr string
+	Err    error
+}
+
+// Error says what was run, how it ended, and the last it said.
+func (e *Error) Error() string {
+	msg := fmt.Sprintf("running %s: %v", strings.Join(append([]string{e.Name}, e.Args...), " "), e.Err)
+	if e.Stderr != "" {
+		msg += ": " + e.Stderr
+	}
+	return msg
+}
+
+// Unwrap gives the underlying error.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Exit is the exit code of the program in err, or -1.
+func Exit(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return -1
+}
+
+// Exec is the Runner that runs programs for real.
+type Exec struct {
+	// Log receives the programs' standard error as it comes; nil drops it.
+	Log io.Writer
+	// Env is added to the environment of the process.
+	Env []string
+	// Timeout bounds each program; 0 means that only the context does.
+	Timeout time.Duration
+}
+
+// Run implements Runner. A program that outlives its bound is killed, and the
+// call returns even when the program cannot be killed because the kernel holds
+// it in a read of a dead disk.
+func (x Exec) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	if x.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, x.Timeout)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // fixed names and arguments, made by pure code; no shell
+	cmd.Env = append(os.Environ(), x.Env...)
+	cmd.WaitDelay = 2 * time.Second
+	var out, tail bytes.Buffer
+	cmd.Stdout = &limited{w: &out, left: maxOutput}
+	cmd.Stderr = &lastBytes{buf: &tail}
+	if x.Log != nil {
+		cmd.Stderr = io.MultiWriter(cmd.Stderr, x.Log)
+	}
+	err := cmd.Run()
+	if ctx.Err() != nil && err != nil {
+		err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+	}
+	if err != nil {
+		return out.Bytes(), &Error{Name: name, Args: args, Code: cmd.ProcessState.ExitCode(), Stderr: strings.TrimSpace(tail.String()), Err: err}
+	}
+	return out.Bytes(), nil
+}
+
+// limited fails the program's write, and so the program, when too much comes.
+type limited struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(p) > l.left {
+		return 0, errors.New("output is larger than 16 MiB")
+	}
+	l.left -= len(p)
+	return l.w.Write(p)
+}
+
+// lastBytes keeps the last 4 KiB.
+type lastBytes struct{ buf *bytes.Buffer }
+
+func (t *lastBytes) Write(p []byte) (int, error) {
+	t.buf.Write(p)
+	if extra := t.buf.Len() - 4096; extra > 0 {
+		t.buf.Next(extra)
+	}
+	return len(p), nil
+}
