@@ -1,7 +1,10 @@
 package ceph
 
 import (
+	"bytes"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -28,6 +31,23 @@ func (b Bit) MarshalJSON() ([]byte, error) {
 		return []byte("1"), nil
 	}
 	return []byte("0"), nil
+}
+
+// Float is an argument of type CephFloat. Ceph tells integers from reals by how
+// they are written and refuses 1 where it wants 1.0, so this always writes a
+// decimal point.
+type Float float64
+
+// MarshalJSON writes the number with a decimal point and no exponent.
+func (f Float) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {
+		return nil, fmt.Errorf("%v is no number Ceph takes", float64(f))
+	}
+	b := strconv.AppendFloat(nil, float64(f), 'f', -1, 64)
+	if !bytes.ContainsRune(b, '.') {
+		b = append(b, '.', '0')
+	}
+	return b, nil
 }
 
 // Addr is one address of a daemon.
@@ -68,8 +88,9 @@ func (a Addrs) String() string {
 // OSDName is how CRUSH and the auth database name an OSD.
 func OSDName(id int) string { return fmt.Sprintf("osd.%d", id) }
 
-// IDStrings writes OSD ids as the CephString lists of Ceph's command tables
-// want them.
+// IDStrings writes OSD ids for arguments that are lists of CephString ("ids").
+// Arguments of type CephOsdName ("id", "osd") are plain ints instead: Ceph
+// refuses the one where it wants the other.
 func IDStrings(ids []int) []string {
 	s := make([]string, len(ids))
 	for i, id := range ids {

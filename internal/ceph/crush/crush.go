@@ -5,7 +5,6 @@ package crush
 
 import (
 	"context"
-	"fmt"
 	"sort"
 
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -128,14 +127,14 @@ func (l Location) Args() []string {
 // Reweight sets the CRUSH weight of an item, in TiB by custom. ENOENT: not in
 // the map.
 func (c Client) Reweight(ctx context.Context, name string, weight float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd crush reweight", "name", name, "weight", weight)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd crush reweight", "name", name, "weight", ceph.Float(weight))))
 }
 
 // CreateOrMove puts an OSD at a place. One that is already in the map keeps its
 // weight. ENOENT: no such OSD id.
 func (c Client) CreateOrMove(ctx context.Context, id int, weight float64, at Location) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd crush create-or-move",
-		"id", fmt.Sprint(id), "weight", weight, "args", at.Args())))
+		"id", id, "weight", ceph.Float(weight), "args", at.Args())))
 }
 
 // AddBucket makes a bucket without a parent, or below a place. Again succeeds.

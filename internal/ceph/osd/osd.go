@@ -44,7 +44,7 @@ func (c Client) Metadata(ctx context.Context) ([]Metadata, error) {
 // MetadataOf reads one OSD's. ENOENT: the id does not exist, or has never
 // booted.
 func (c Client) MetadataOf(ctx context.Context, id int) (Metadata, error) {
-	return ceph.MonJSON[Metadata](ctx, c.c, ceph.Cmd("osd metadata", "id", fmt.Sprint(id)))
+	return ceph.MonJSON[Metadata](ctx, c.c, ceph.Cmd("osd metadata", "id", id))
 }
 
 // DF reads the usage of each OSD, from the mgr.
@@ -54,7 +54,7 @@ func (c Client) DF(ctx context.Context) (Usage, error) {
 
 // Find reads where an OSD is in the CRUSH map. ENOENT: no such id.
 func (c Client) Find(ctx context.Context, id int) (Place, error) {
-	return ceph.MonJSON[Place](ctx, c.c, ceph.Cmd("osd find", "id", fmt.Sprint(id)))
+	return ceph.MonJSON[Place](ctx, c.c, ceph.Cmd("osd find", "id", id))
 }
 
 // OkToStop asks whether all PGs stay active when the whole set stops at once.
@@ -85,7 +85,6 @@ func (c Client) OkToStop(ctx context.Context, max int, ids ...int) (StopAnswer, 
 	return ceph.Decode[StopAnswer](cmd.Prefix, r.Out)
 }
 
-
 // SafeToDestroy asks which of the OSDs can be destroyed without losing
 // durability. Ceph exits 0 whatever the answer is. An id that does not exist
 // counts as safe: check that it exists first.
@@ -114,52 +113,52 @@ func (c Client) Down(ctx context.Context, ids ...int) error {
 // not safe elsewhere, EAGAIN when it cannot tell yet (just stopped, peering).
 // A missing id exits 0.
 func (c Client) Destroy(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd destroy", "id", fmt.Sprint(id))))
+	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd destroy", "id", id)))
 }
 
 // DestroyUnchecked is Destroy without Ceph's own check: it destroys the only
 // copy of a PG without a word. Only for what a live SafeToDestroy has just
 // proven, or what the user has confirmed as lost. EBUSY when the OSD is up.
 func (c Client) DestroyUnchecked(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd destroy", "id", fmt.Sprint(id),
+	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd destroy", "id", id,
 		"yes_i_really_mean_it", true)))
 }
 
 // Purge removes all traces of an OSD: id, keys, CRUSH item. Ceph checks first,
 // as for Destroy.
 func (c Client) Purge(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd purge", "id", fmt.Sprint(id))))
+	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd purge", "id", id)))
 }
 
 // PurgeUnchecked is Purge without Ceph's own check; see DestroyUnchecked.
 func (c Client) PurgeUnchecked(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd purge", "id", fmt.Sprint(id),
+	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("osd purge", "id", id,
 		"yes_i_really_mean_it", true)))
 }
 
 // PurgeNew removes an id that was claimed by `osd new` and never booted. EBUSY:
 // it is up; EINVAL or EPERM: it is not new.
 func (c Client) PurgeNew(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd purge-new", "id", fmt.Sprint(id),
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd purge-new", "id", id,
 		"yes_i_really_mean_it", true)))
 }
 
 // Lost declares that a down OSD's data will never come back, so that PGs stop
 // waiting for it. EBUSY: it is up; ENOENT: no such id.
 func (c Client) Lost(ctx context.Context, id int) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd lost", "id", fmt.Sprint(id),
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd lost", "id", id,
 		"yes_i_really_mean_it", true)))
 }
 
 // Reweight sets the override weight, 0 to 1. ENOENT: no such id.
 func (c Client) Reweight(ctx context.Context, id int, weight float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd reweight", "id", fmt.Sprint(id), "weight", weight)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd reweight", "id", id, "weight", ceph.Float(weight))))
 }
 
 // PrimaryAffinity sets how readily an OSD becomes primary, 0 to 1. ENOENT: no
 // such id.
 func (c Client) PrimaryAffinity(ctx context.Context, id int, weight float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd primary-affinity", "id", fmt.Sprint(id), "weight", weight)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd primary-affinity", "id", id, "weight", ceph.Float(weight))))
 }
 
 // NewOSD claims an id for the uuid: the given one, which must be destroyed
@@ -168,7 +167,7 @@ func (c Client) PrimaryAffinity(ctx context.Context, id int, weight float64) err
 func (c Client) NewOSD(ctx context.Context, uuid string, id int, s Secrets) (int, error) {
 	cmd := ceph.Cmd("osd new", "uuid", uuid)
 	if id >= 0 {
-		cmd.Args["id"] = fmt.Sprint(id)
+		cmd.Args["id"] = id
 	}
 	in := map[string]string{}
 	for k, v := range map[string]string{
@@ -230,18 +229,18 @@ func (c Client) RequireRelease(ctx context.Context, release string) error {
 
 // SetFullRatio sets the usage, 0 to 1, at which writes stop.
 func (c Client) SetFullRatio(ctx context.Context, ratio float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-full-ratio", "ratio", ratio)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-full-ratio", "ratio", ceph.Float(ratio))))
 }
 
 // SetBackfillfullRatio sets the usage, 0 to 1, at which an OSD takes no
 // backfill.
 func (c Client) SetBackfillfullRatio(ctx context.Context, ratio float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-backfillfull-ratio", "ratio", ratio)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-backfillfull-ratio", "ratio", ceph.Float(ratio))))
 }
 
 // SetNearfullRatio sets the usage, 0 to 1, at which Ceph warns.
 func (c Client) SetNearfullRatio(ctx context.Context, ratio float64) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-nearfull-ratio", "ratio", ratio)))
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-nearfull-ratio", "ratio", ceph.Float(ratio))))
 }
 
 // Blocklist reads the blocked client addresses.
@@ -255,7 +254,7 @@ func (c Client) Blocklist(ctx context.Context) ([]BlocklistEntry, error) {
 func (c Client) BlocklistAdd(ctx context.Context, addr string, expire time.Duration) error {
 	cmd := ceph.Cmd("osd blocklist", "blocklistop", "add", "addr", addr)
 	if expire > 0 {
-		cmd.Args["expire"] = expire.Seconds()
+		cmd.Args["expire"] = ceph.Float(expire.Seconds())
 	}
 	return ceph.Discard(c.c.Mon(ctx, cmd))
 }
@@ -264,7 +263,7 @@ func (c Client) BlocklistAdd(ctx context.Context, addr string, expire time.Durat
 func (c Client) BlocklistAddRange(ctx context.Context, cidr string, expire time.Duration) error {
 	cmd := ceph.Cmd("osd blocklist", "range", "range", "blocklistop", "add", "addr", cidr)
 	if expire > 0 {
-		cmd.Args["expire"] = expire.Seconds()
+		cmd.Args["expire"] = ceph.Float(expire.Seconds())
 	}
 	return ceph.Discard(c.c.Mon(ctx, cmd))
 }

@@ -141,6 +141,6 @@ func (c Client) Stuck(ctx context.Context, states ...string) ([]PG, error) {
 func (c Client) OnOSD(ctx context.Context, id int) ([]PG, error) {
 	r, err := ceph.MgrJSON[struct {
 		PGs []PG `json:"pg_stats"`
-	}](ctx, c.c, ceph.Cmd("pg ls-by-osd", "osd", ceph.IDStrings([]int{id})[0]))
+	}](ctx, c.c, ceph.Cmd("pg ls-by-osd", "osd", id))
 	return r.PGs, err
 }
