@@ -1,0 +1,216 @@
+// Package inspect looks at the block devices of the node it runs on and returns
+// them as values. It is all the reading that device choice and activation need.
+//
+// It never writes to a device, it never opens one of the types that can hang
+// for ever (rbd, nbd, drbd), and a device that cannot be read in time is an
+// entry with an error beside it, never "blank".
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/label"
+	"github.com/castellan-storage/castellan/internal/node/run"
+)
+
+// readTimeout bounds the reading of one label. A healthy disk answers in
+// milliseconds; one that needs longer than this is not fit for an OSD.
+const readTimeout = 10 * time.Second
+
+// hangs are devices whose mere opening can block in the kernel.
+var hangs = regexp.MustCompile(`^(rbd|nbd|drbd|zram)[0-9]`)
+
+// Node is the machine to look at. Root is "/" but for tests.
+type Node struct {
+	Root string
+	Run  run.Runner
+}
+
+// Result is what was seen.
+type Result struct {
+	Devices []device.Device
+	// Found are the parts of OSDs on the devices, raw ones from their labels, LVM
+	// ones from ceph-volume.
+	Found []device.Found
+	// Unreadable are devices whose label could not be read, by kernel name.
+	Unreadable map[string]error
+}
+
+// Look lists the devices with what lies on them. It does not ask ceph-volume
+// for its inventory: that costs a Python process a device, see Inventory.
+func (n Node) Look(ctx context.Context) (Result, error) {
+	devices, err := n.list(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Devices: devices, Unreadable: map[string]error{}}
+	lvm := false
+	for i := range res.Devices {
+		d := &res.Devices[i]
+		lvm = lvm || d.Type == device.LVM || d.FSType == "LVM2_member"
+		if hangs.MatchString(d.Name) || !d.HasNode || d.Type == device.ROM || d.Type == device.LVM {
+			continue
+		}
+		l, err := n.label(ctx, d.Path)
+		switch {
+		case errors.Is(err, label.ErrNone):
+		case err != nil:
+			res.Unreadable[d.Name] = err
+		default:
+			res.Found = append(res.Found, foundFrom(l, *d))
+		}
+	}
+	if lvm {
+		out, err := n.Run.Run(ctx, "ceph-volume", "lvm", "list", "--format", "json")
+		if err != nil {
+			return Result{}, fmt.Errorf("listing OSDs on volumes: %w", err)
+		}
+		lvs, err := device.ParseLVMList(out)
+		if err != nil {
+			return Result{}, err
+		}
+		res.Found = append(res.Found, lvs...)
+	}
+	res.Devices = device.Merge(res.Devices, nil, res.Found)
+	return res, nil
+}
+
+// foundFrom turns a label into a found OSD part. A label of a database names no
+// OSD id and no cluster.
+func foundFrom(l label.Label, d device.Device) device.Found {
+	role := device.RoleBlock
+	switch l.Description {
+	case "bluefs db":
+		role = device.RoleDB
+	case "bluefs wal":
+		role = device.RoleWAL
+	}
+	return device.Found{OSD: device.OSD{ID: l.ID, UUID: l.UUID, FSID: l.FSID, Role: role}, Path: d.Path, Mode: "raw"}
+}
+
+// list runs lsblk and adds what udev knows.
+func (n Node) list(ctx context.Context) ([]device.Device, error) {
+	out, err := n.Run.Run(ctx, "lsblk", "--json", "--bytes", "--all", "--output", device.LsblkColumns)
+	if err != nil {
+		return nil, fmt.Errorf("listing block devices: %w", err)
+	}
+	devices, err := device.ParseLsblk(out)
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices {
+		d := &devices[i]
+		d.HasNode = n.hasNode(d)
+		entry, err := os.ReadFile(filepath.Join(n.Root, "run/udev/data", "b"+d.MajMin))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("reading udev's data of %s: %w", d.Name, err)
+		}
+		device.ApplyUdev(d, entry)
+	}
+	return devices, nil
+}
+
+// hasNode reports whether the device node exists and is this very device: a
+// stale node of another number must not stand for it. Where only the kernel
+// name has a node (no device mapper links in the container), that one is used.
+func (n Node) hasNode(d *device.Device) bool {
+	for _, p := range slices.Compact([]string{d.Path, "/dev/" + d.Name}) {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(n.Root, p), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+			continue
+		}
+		if fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)) == d.MajMin {
+			d.Path = p
+			return true
+		}
+	}
+	return false
+}
+
+// label reads a device's label, and gives up on a device that does not answer:
+// the goroutine then stays behind with the kernel, the look goes on.
+func (n Node) label(ctx context.Context, path string) (label.Label, error) {
+	type answer struct {
+		l   label.Label
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		f, err := os.Open(filepath.Join(n.Root, path))
+		if err != nil {
+			done <- answer{err: fmt.Errorf("opening %s: %w", path, err)}
+			return
+		}
+		l, err := label.Read(f)
+		_ = f.Close()
+		done <- answer{l, err}
+	}()
+	timer := time.NewTimer(readTimeout)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		return a.l, a.err
+	case <-timer.C:
+		return label.Label{}, fmt.Errorf("reading %s: no answer within %v", path, readTimeout)
+	case <-ctx.Done():
+		return label.Label{}, fmt.Errorf("reading %s: %w", path, ctx.Err())
+	}
+}
+
+// Inventory asks ceph-volume about one device.
+func (n Node) Inventory(ctx context.Context, path string) (device.Inventory, error) {
+	out, err := n.Run.Run(ctx, "ceph-volume", "inventory", "--format", "json", path)
+	if err != nil {
+		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: %w", path, err)
+	}
+	inv, err := device.ParseInventory(out)
+	if err != nil {
+		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: %w", path, err)
+	}
+	item, ok := inv[path]
+	if !ok {
+		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: the answer is about something else", path)
+	}
+	return item, nil
+}
+
+// Free is the confirming look right before something is written to a device:
+// it still exists, nobody holds it, its size is what it was, and it carries no
+// BlueStore label.
+func (n Node) Free(ctx context.Context, d device.Device) error {
+	f, err := os.OpenFile(filepath.Join(n.Root, d.Path), os.O_RDWR|unix.O_EXCL, 0)
+	if errors.Is(err, syscall.EBUSY) {
+		return fmt.Errorf("%s is held by somebody (mounted, mapped, or part of a volume group)", d.Path)
+	}
+	if err != nil {
+		return fmt.Errorf("opening %s for writing: %w", d.Path, err)
+	}
+	defer func() { _ = f.Close() }()
+	size, err := f.Seek(0, 2)
+	if err != nil {
+		return fmt.Errorf("measuring %s: %w", d.Path, err)
+	}
+	if uint64(size) != d.Size {
+		return fmt.Errorf("%s has %d bytes, it had %d when it was chosen: not the same disk", d.Path, size, d.Size)
+	}
+	switch l, err := n.label(ctx, d.Path); {
+	case errors.Is(err, label.ErrNone):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("%s holds an OSD by now (id %d, uuid %s)", d.Path, l.ID, l.UUID)
+	}
+}
