@@ -1,0 +1,9 @@
+//go:build !cgo
+
+package conn
+
+import "errors"
+
+func dialRados(Config) (handle, error) {
+	return nil, errors.New("built without cgo: no librados")
+}
