@@ -183,8 +183,13 @@ type Entry struct {
 }
 
 // List returns all entries, by part and then oldest first.
-func (c *Cache) List() ([]Entry, error) {
-	paths, err := filepath.Glob(filepath.Join(c.root, "parts", "*", "*"))
+func (c *Cache) List() ([]Entry, error) { return c.list("*") }
+
+// ListPart returns the entries of one part, oldest first.
+func (c *Cache) ListPart(part string) ([]Entry, error) { return c.list(part) }
+
+func (c *Cache) list(part string) ([]Entry, error) {
+	paths, err := filepath.Glob(filepath.Join(c.root, "parts", part, "*"))
 	if err != nil {
 		return nil, fmt.Errorf("listing the cache: %w", err)
 	}
@@ -197,7 +202,7 @@ func (c *Cache) List() ([]Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing the cache: %w", err)
 		}
-		size, err := diskUsage(p)
+		size, err := DiskUsage(p)
 		if err != nil {
 			return nil, err
 		}
@@ -238,8 +243,8 @@ func (c *Cache) Remove(ctx context.Context, e Entry) error {
 	return nil
 }
 
-// diskUsage sums the blocks under path, each file once.
-func diskUsage(path string) (int64, error) {
+// DiskUsage sums the blocks under path, each file once.
+func DiskUsage(path string) (int64, error) {
 	var sum int64
 	seen := map[uint64]bool{}
 	err := filepath.WalkDir(path, func(p string, _ fs.DirEntry, err error) error {

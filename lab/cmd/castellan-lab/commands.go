@@ -4,5 +4,10 @@ import "github.com/spf13/cobra"
 
 // commands is what the program can do; each command group adds its line.
 func commands() []*cobra.Command {
-	return []*cobra.Command{}
+	return []*cobra.Command{
+		newBuildCmd(),
+		newAssetsCmd(),
+		newCacheCmd(),
+		newImageCmd(),
+	}
 }
