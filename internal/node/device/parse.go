@@ -207,6 +207,10 @@ type Found struct {
 	LVSize uint64 `json:"lvSize,omitempty"`
 	// Devices are the physical devices below an LV.
 	Devices []string `json:"devices,omitempty"`
+	// LabelSize is the size in bytes that BlueStore's label knows, DeviceSize what
+	// the device has now; both 0 where no label was read.
+	LabelSize  uint64 `json:"labelSize,omitempty"`
+	DeviceSize uint64 `json:"deviceSize,omitempty"`
 }
 
 // ParseRawList reads `ceph-volume raw list --format json`. Entries of every

@@ -97,7 +97,7 @@ func foundFrom(l label.Label, d device.Device) device.Found {
 	case "bluefs wal":
 		role = device.RoleWAL
 	}
-	return device.Found{OSD: device.OSD{ID: l.ID, UUID: l.UUID, FSID: l.FSID, Role: role}, Path: d.Path, Mode: "raw"}
+	return device.Found{OSD: device.OSD{ID: l.ID, UUID: l.UUID, FSID: l.FSID, Role: role}, Path: d.Path, Mode: "raw", LabelSize: l.Size, DeviceSize: d.Size}
 }
 
 // list runs lsblk and adds what udev knows.

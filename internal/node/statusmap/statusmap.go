@@ -1,0 +1,164 @@
+// Package statusmap stores a node's provisioning report in the ConfigMap
+// rook-ceph-osd-<node>-status, where the operator and the user read it.
+//
+// It speaks to the API server with one kind of request, a server-side apply of
+// that ConfigMap, so that castellan-node stays a small static program. It must
+// not read or write anything else.
+package statusmap
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/castellan-storage/castellan/internal/node/provision"
+)
+
+// FieldManager owns the report's fields.
+const FieldManager = "castellan-node"
+
+// tokenDir is where Kubernetes mounts a pod's identity.
+const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// Client stores reports.
+type Client struct {
+	// Server is the API server's URL.
+	Server string
+	// TokenFile is read for each request: the token is renewed under the pod.
+	TokenFile string
+	HTTP      *http.Client
+}
+
+// InCluster is the client of a pod, made of what Kubernetes gives every pod.
+func InCluster() (*Client, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, fmt.Errorf("this process does not run in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+	}
+	ca, err := os.ReadFile(tokenDir + "/ca.crt")
+	if err != nil {
+		return nil, fmt.Errorf("reading the API server's certificate authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("reading the API server's certificate authority: no certificate in %s/ca.crt", tokenDir)
+	}
+	return &Client{
+		Server:    "https://" + net.JoinHostPort(host, port),
+		TokenFile: tokenDir + "/token",
+		HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		}},
+	}, nil
+}
+
+// Target names the ConfigMap to write.
+type Target struct {
+	Namespace, Name, Node string
+	// Labels beside the ones that make it a provisioning status.
+	Labels map[string]string
+}
+
+// Map is the ConfigMap for a report. data.status has the shape that users of
+// Rook know; data.devices is the full device report, data.osds the records that
+// replacement needs.
+func Map(t Target, r provision.Report) (map[string]any, error) {
+	status, err := json.Marshal(rookStatus(t, r))
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	data := map[string]any{"status": string(status)}
+	for key, v := range map[string]any{"devices": r.Devices, "osds": r.OSDs, "problems": r.Problems} {
+		b, err := json.MarshalIndent(v, "", " ")
+		if err != nil {
+			return nil, fmt.Errorf("encoding the report's %s: %w", key, err)
+		}
+		data[key] = string(b)
+	}
+	labels := map[string]any{"app": "rook-ceph-osd", "status": "provisioning", "node": t.Node}
+	for k, v := range t.Labels {
+		labels[k] = v
+	}
+	return map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": t.Name, "namespace": t.Namespace, "labels": labels},
+		"data":     data,
+	}, nil
+}
+
+type rookOSD struct {
+	ID           int    `json:"id"`
+	Cluster      string `json:"cluster"`
+	UUID         string `json:"uuid"`
+	DeviceClass  string `json:"device-class"`
+	BlockPath    string `json:"lv-path"`
+	MetadataPath string `json:"metadata-path"`
+	WALPath      string `json:"wal-path"`
+	Mode         string `json:"lv-mode"`
+	Store        string `json:"store"`
+	Encrypted    bool   `json:"encrypted"`
+	NodeName     string `json:"nodeName"`
+}
+
+func rookStatus(t Target, r provision.Report) any {
+	osds := make([]rookOSD, 0, len(r.OSDs))
+	for _, o := range r.OSDs {
+		x := rookOSD{
+			ID: o.ID, Cluster: "ceph", UUID: o.UUID, DeviceClass: o.DeviceClass, BlockPath: o.Data.Path,
+			Mode: o.Mode, Store: "bluestore", Encrypted: o.Encrypted, NodeName: t.Node,
+		}
+		if o.DB != nil {
+			x.MetadataPath = o.DB.Path
+		}
+		if o.WAL != nil {
+			x.WALPath = o.WAL.Path
+		}
+		osds = append(osds, x)
+	}
+	return map[string]any{"status": r.State, "osds": osds, "message": r.Message, "pvc-backed-osd": false}
+}
+
+// Store applies the ConfigMap for the report.
+func (c *Client) Store(ctx context.Context, t Target, r provision.Report) error {
+	m, err := Map(t, r)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding ConfigMap %s: %w", t.Name, err)
+	}
+	token, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return fmt.Errorf("reading the pod's token: %w", err)
+	}
+	u := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps/%s?fieldManager=%s&force=true",
+		c.Server, url.PathEscape(t.Namespace), url.PathEscape(t.Name), FieldManager)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
+	}
+	req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode/100 != 2 {
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
+		return fmt.Errorf("applying ConfigMap %s: %s: %s", t.Name, resp.Status, said)
+	}
+	return nil
+}
