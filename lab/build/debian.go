@@ -58,6 +58,10 @@ var (
 	}
 )
 
+// systemPath keeps Debian's tools to Debian's interpreters: another Python in
+// front of the path makes mmdebstrap's filters slow or fail.
+const systemPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
 // cephRecipe counts the changes of finishCeph: raise it when they change.
 const cephRecipe = "patches 1"
 
@@ -90,7 +94,7 @@ func makeCeph(ctx context.Context, j *job) error {
 		`--customize-hook=cd "$LAB_DEBS" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get download `+strings.Join(extraPackages[:], " "),
 		"--include="+strings.Join(cephPackages[:], ","), suite, root)
 	err := command.Run(ctx, command.Cmd{
-		Args: args, Env: []string{"LAB_DEBS=" + debs}, Log: j.log, Contained: true, Nice: 5,
+		Args: args, Env: []string{systemPath, "LAB_DEBS=" + debs}, Log: j.log, Contained: true, Nice: 5,
 		Line: func(s string) {
 			if s, ok := strings.CutPrefix(s, "I: "); ok {
 				j.note(s)

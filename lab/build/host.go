@@ -20,7 +20,7 @@ import (
 
 // labPackages are what running a lab needs on this machine; building one
 // installs them too, so that "up" finds all there.
-var labPackages = [...]string{"nftables", "iproute2", "kmod", "util-linux"}
+var labPackages = [...]string{"nftables", "iproute2", "util-linux"}
 
 // goSpace is what Go's build cache and module cache grow by when Kubernetes is
 // compiled for the first time.
