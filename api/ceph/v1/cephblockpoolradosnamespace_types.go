@@ -91,7 +91,7 @@ type RadosNamespaceMirroring struct {
 	// RemoteNamespace is the namespace on the other cluster; the same name as
 	// here when unset. Changing it needs mirroring to be turned off first.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == null || self == '' || self == '<implicit>' || self.matches('^[A-Za-z0-9._][A-Za-z0-9._-]{0,252}$')",message="remoteNamespace must be 1 to 253 letters, digits, '.', '_' or '-', and not begin with '-'"
+	// +kubebuilder:validation:XValidation:rule="self == '' || self == '<implicit>' || self.matches('^[A-Za-z0-9._][A-Za-z0-9._-]{0,252}$')",message="remoteNamespace must be 1 to 253 letters, digits, '.', '_' or '-', and not begin with '-'"
 	RemoteNamespace *string `json:"remoteNamespace,omitempty"`
 
 	// SnapshotSchedules are when mirror snapshots of all images here are

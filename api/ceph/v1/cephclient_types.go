@@ -51,8 +51,8 @@ type ClientSpec struct {
 	Name string `json:"name,omitempty"`
 
 	// SecretName is the Secret that the key is written to, in the same
-	// namespace; "rook-ceph-client-<name>" when unset. It must not be a Secret
-	// of somebody else.
+	// namespace; "rook-ceph-client-<metadata.name>" when unset. It must not be
+	// a Secret of somebody else.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="secretName cannot change after creation: create another CephClient instead"
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$')",message="secretName must be the name of a Secret: lower case letters, digits, '-' and '.'"
@@ -128,8 +128,8 @@ func (c *CephClient) EntityName() string {
 	return "client." + c.ClientName()
 }
 
-// SecretName is the name of the Secret with the key. Rook makes it of the
-// object's name, not of spec.name.
+// SecretName is the name of the Secret with the key: spec.secretName, or one
+// made of the object's name, which unlike spec.name is always fit for it.
 func (c *CephClient) SecretName() string {
 	if c.Spec.SecretName != "" {
 		return c.Spec.SecretName
