@@ -1,0 +1,27 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of every kind in this package.
+const GroupName = "csi.ceph.io"
+
+// SchemeGroupVersion is the group and version of every kind in this package.
+var SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1"}
+
+// AddToScheme registers every kind of this package, and their lists, with s.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(SchemeGroupVersion,
+		&Driver{}, &DriverList{},
+		&OperatorConfig{}, &OperatorConfigList{},
+		&CephConnection{}, &CephConnectionList{},
+		&ClientProfile{}, &ClientProfileList{},
+		&ClientProfileMapping{}, &ClientProfileMappingList{},
+		&ClientProfileReplication{}, &ClientProfileReplicationList{},
+	)
+	metav1.AddToGroupVersion(s, SchemeGroupVersion)
+	return nil
+}
