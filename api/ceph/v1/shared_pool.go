@@ -272,9 +272,16 @@ type HealthCheckSpec struct {
 	// Disabled switches the check off.
 	Disabled bool `json:"disabled,omitempty"`
 	// Interval between two checks, for instance 60s.
+	//
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+$')",message="interval must be a duration, a number with a unit; write for instance 60s or 5m"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// Timeout after which the check counts as failed, as a duration such as
-	// 10m.
+	// 10m; 0 for never, where the check allows it.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h))+)?$')",message="timeout must be a duration, a number with a unit; write for instance 600s or 10m"
 	Timeout string `json:"timeout,omitempty"`
 }
 
