@@ -357,8 +357,8 @@ func TestPrune(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	removed, err := Prune(t.Context())
-	if err != nil || len(removed) != 2 {
+	removed, kept, err := Prune(t.Context())
+	if err != nil || len(removed) != 2 || len(kept) != 0 {
 		t.Fatalf("Prune removed %v, %v", removed, err)
 	}
 	left, err := c.List()

@@ -209,7 +209,7 @@ func makeGuest(ctx context.Context, j *job) error {
 	if err := command.Run(ctx, command.Cmd{Args: []string{"dpkg-deb", "-x", deb, unpacked}, Log: j.log}); err != nil {
 		return fmt.Errorf("unpacking the guest's kernel: %w", err)
 	}
-	if err := placeModules(ctx, j, unpacked, root); err != nil {
+	if err := placeModules(j, unpacked, root); err != nil {
 		return err
 	}
 	kernel := filepath.Join(j.dir, guestKernel)
@@ -223,7 +223,7 @@ func makeGuest(ctx context.Context, j *job) error {
 }
 
 // placeModules puts the kernel's modules where modprobe looks.
-func placeModules(ctx context.Context, j *job, unpacked, root string) error {
+func placeModules(j *job, unpacked, root string) error {
 	dir, err := oneFile(filepath.Join(unpacked, "usr/lib/uml/modules/*"))
 	if err != nil {
 		return err
@@ -235,9 +235,6 @@ func placeModules(ctx context.Context, j *job, unpacked, root string) error {
 	}
 	if err := os.Rename(dir, filepath.Join(mods, release)); err != nil {
 		return fmt.Errorf("placing the guest's kernel modules: %w", err)
-	}
-	if err := command.Run(ctx, command.Cmd{Args: []string{"chroot", root, "depmod", release}, Log: j.log}); err != nil {
-		return fmt.Errorf("indexing the guest's kernel modules: %w", err)
 	}
 	return os.WriteFile(filepath.Join(j.dir, "release"), []byte(release+"\n"), 0o644)
 }

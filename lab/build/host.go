@@ -18,8 +18,8 @@ import (
 	"github.com/castellan-storage/castellan/lab/progress"
 )
 
-// labPackages are what running a lab needs on this machine; building one
-// installs them too, so that "up" finds all there.
+// labPackages are what running nodes needs on this machine; building their
+// binaries installs them, so that "up" finds all there.
 var labPackages = [...]string{"nftables", "iproute2", "util-linux"}
 
 // goSpace is what Go's build cache and module cache grow by when Kubernetes is
@@ -28,8 +28,8 @@ const goSpace = 4 << 30
 
 // preflight refuses what cannot work, and installs what is missing.
 func preflight(ctx context.Context, cacheDir, source string, missing []*part, o Options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("building needs root (it installs packages and makes root file systems): run it with sudo -E")
+	if os.Geteuid() != 0 && hasLane(missing, packages) {
+		return errors.New("building needs root (it makes root file systems and installs packages): run it with sudo -E")
 	}
 	if err := checkSpace(cacheDir, missing); err != nil {
 		return err
@@ -160,13 +160,13 @@ func checkGo(ctx context.Context, source string, missing []*part) error {
 // installPackages installs the Debian packages that are missing, or refuses to.
 func installPackages(ctx context.Context, missing []*part, o Options) error {
 	want := map[string]bool{}
-	for _, p := range labPackages {
-		want[p] = true
-	}
 	for _, pt := range missing {
 		for _, p := range pt.host {
 			want[p] = true
 		}
+	}
+	if len(want) == 0 {
+		return nil
 	}
 	if _, err := exec.LookPath("dpkg-query"); err != nil {
 		return errors.New("this machine has no dpkg: the lab is built on Debian 12 or newer, or on a derivative of it")
@@ -185,8 +185,8 @@ func installPackages(ctx context.Context, missing []*part, o Options) error {
 	if len(absent) == 0 {
 		return nil
 	}
-	if o.NoInstall {
-		return fmt.Errorf("these Debian packages are missing: apt-get install --no-install-recommends %s", strings.Join(absent, " "))
+	if o.NoInstall || os.Geteuid() != 0 {
+		return fmt.Errorf("Debian packages are missing, as root: apt-get install --no-install-recommends %s", strings.Join(absent, " "))
 	}
 	fmt.Fprintf(o.Out, "Installing the Debian packages %s.\n", strings.Join(absent, ", "))
 	return aptInstall(ctx, absent)

@@ -161,6 +161,7 @@ func binPart() *part {
 	return &part{
 		name: partBin, title: "binaries of a node, in one place", lane: compiler,
 		recipe: []string{"bin 1"}, needs: []string{partKubernetes, partContainerd, partRunc, partCNI},
+		host: labPackages[:],
 		make: func(_ context.Context, j *job) error {
 			for _, n := range []string{partKubernetes, partContainerd, partRunc, partCNI} {
 				if err := linkEntries(j.deps[n], j.dir); err != nil {

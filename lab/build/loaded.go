@@ -93,7 +93,8 @@ func Load(ctx context.Context, name, base string, cfg image.Config, adds []image
 	if err != nil {
 		return nil, LoadedImage{}, err
 	}
-	return l, li, pruneOld(ctx, dir)
+	_, _, err = prune(ctx, partGolden) // the one without this image will not be asked for again
+	return l, li, err
 }
 
 // Unload removes a loaded image from what new nodes start with.
@@ -174,56 +175,4 @@ func writeLoaded(ctx context.Context, dir, images, name, baseName string, cfg im
 		return fail(err)
 	}
 	return li, nil
-}
-
-// pruneOld removes golden roots that an earlier set of loaded images made: each
-// is a set of hard links that nothing will ask for again.
-func pruneOld(ctx context.Context, dir string) error {
-	keys, err := Current()
-	if err != nil {
-		return err
-	}
-	c := cache.Open(dir)
-	entries, err := c.ListPart(partGolden)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.Key == keys[partGolden] {
-			continue
-		}
-		if err := c.Remove(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Prune removes the entries of the cache that this source does not use and
-// returns them.
-func Prune(ctx context.Context) ([]cache.Entry, error) {
-	dir, err := cache.Dir()
-	if err != nil {
-		return nil, err
-	}
-	keys, err := Current()
-	if err != nil {
-		return nil, err
-	}
-	c := cache.Open(dir)
-	entries, err := c.List()
-	if err != nil {
-		return nil, err
-	}
-	var removed []cache.Entry
-	for _, e := range entries {
-		if keys[e.Part] == e.Key {
-			continue
-		}
-		if err := c.Remove(ctx, e); err != nil {
-			return removed, err
-		}
-		removed = append(removed, e)
-	}
-	return removed, nil
 }

@@ -83,11 +83,14 @@ the total counts it once.`,
 		&cobra.Command{
 			Use: "prune", Short: "Remove what this version of the lab does not use", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				removed, err := build.Prune(cmd.Context())
+				removed, kept, err := build.Prune(cmd.Context())
+				for _, e := range kept {
+					fmt.Printf("kept %s %s: a lab that runs uses it\n", e.Part, e.Key)
+				}
 				for _, e := range removed {
 					fmt.Printf("removed %s %s (%s)\n", e.Part, e.Key, progress.Bytes(e.Bytes))
 				}
-				if err == nil && len(removed) == 0 {
+				if err == nil && len(removed)+len(kept) == 0 {
 					fmt.Println("Nothing to remove.")
 				}
 				return err
