@@ -9,5 +9,17 @@ func commands() []*cobra.Command {
 		newAssetsCmd(),
 		newCacheCmd(),
 		newImageCmd(),
+		newGuestCmd(),
+		newUpCmd(),
+		newDownCmd(),
+		newStatusCmd(),
+		newKubectlCmd(),
+		newExecCmd(),
+		newLogsCmd(),
+		newDiskCmd(),
+		newNodeCmd(),
+		newOperatorCmd(),
+		newSuperviseCmd(),
+		newNodeInitCmd(),
 	}
 }

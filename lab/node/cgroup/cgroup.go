@@ -375,3 +375,13 @@ func leaveRoot(dir string) error {
 	}
 	return enableAll(dir)
 }
+
+// LeaveAll moves the calling process into the root of every hierarchy.
+func LeaveAll(hierarchies []Hierarchy) error {
+	for _, h := range hierarchies {
+		if err := os.WriteFile(filepath.Join(h.Mount, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("leaving the cgroups of %s: %w", h.Mount, err)
+		}
+	}
+	return nil
+}

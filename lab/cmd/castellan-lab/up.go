@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/castellan-storage/castellan/lab/build"
+	"github.com/castellan-storage/castellan/lab/cluster"
+	"github.com/castellan-storage/castellan/lab/cluster/state"
+	"github.com/castellan-storage/castellan/lab/disk"
+)
+
+func newUpCmd() *cobra.Command {
+	var o cluster.Options
+	var size string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start a lab: a Kubernetes cluster with disks",
+		Long: `Start a lab: etcd, the Kubernetes control plane, and nodes in namespaces of their
+own, each with disks of its own, in a private network that no packet can leave.
+It needs root and what castellan-lab build made. Labs of different names run side
+by side.`,
+		Args: cobra.NoArgs,
+	}
+	name := labName(c)
+	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many nodes")
+	c.Flags().IntVar(&o.Disks, "disks", 1, "how many disks each node has")
+	c.Flags().StringVar(&size, "disk-size", "10Gi", "how large a disk is; it takes room only as it is written")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		bytes, err := disk.ParseSize(size)
+		if err != nil {
+			return fmt.Errorf("--disk-size: %w", err)
+		}
+		o.Name, o.DiskSize = *name, bytes
+		if err := o.Check(); err != nil {
+			return err
+		}
+		if o.Paths, err = labPaths(); err != nil {
+			return err
+		}
+		begun := time.Now()
+		l, err := cluster.Up(cmd.Context(), o, func(step string) {
+			fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(begun).Seconds(), step)
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%6.1fs  %d nodes Ready\n", time.Since(begun).Seconds(), o.Nodes)
+		return printHelp(l)
+	}
+	return c
+}
+
+// labPaths says where what a lab runs is in the cache.
+func labPaths() (cluster.Paths, error) {
+	if os.Geteuid() != 0 {
+		// Root's cache is not this user's: "not built" would mislead.
+		return cluster.Paths{}, fmt.Errorf("a lab needs root, for namespaces and loop devices: run it with sudo")
+	}
+	p, err := build.Lookup("bin", "golden", "cni")
+	if err != nil {
+		return cluster.Paths{}, err
+	}
+	return cluster.Paths{Bin: p.Bin, CNI: p.CNI, Golden: p.Golden, Pause: build.ImagePause}, nil
+}
+
+func printHelp(l state.Lab) error {
+	dir, err := l.Dir()
+	if err != nil {
+		return err
+	}
+	flag := ""
+	if l.Name != defaultName() {
+		flag = " --name " + l.Name
+	}
+	fmt.Printf(`The lab %[1]s is up. Its kubeconfig, good for root on this machine:
+  export KUBECONFIG=%[2]s
+  castellan-lab kubectl%[3]s get nodes
+  castellan-lab exec%[3]s node1 lsblk
+  castellan-lab disk list%[3]s
+  castellan-lab down%[3]s
+`, l.Name, cluster.Kubeconfig(dir), flag)
+	return nil
+}
+
+// newSuperviseCmd is how a lab starts itself.
+func newSuperviseCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: cluster.SuperviseCommand, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log.SetFlags(log.Ldate | log.Ltime | log.Lmicroseconds)
+			return cluster.Supervise(cmd.Context())
+		},
+	}
+}
