@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/castellan-storage/castellan/lab/cluster/control"
@@ -19,6 +20,9 @@ const upLimit = 4 * time.Minute
 // server runs.
 func (s *supervisor) bringUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, upLimit)
+	// No node is started after this has returned.
+	var starting sync.WaitGroup
+	defer starting.Wait()
 	defer cancel()
 	if err := os.MkdirAll(logDir(s.dir), 0o755); err != nil {
 		return fmt.Errorf("making room for logs: %w", err)
@@ -31,7 +35,7 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	}
 	s.step("starting %d nodes", len(s.nodes))
 	nodes := make(chan error, 1)
-	go func() { nodes <- s.startNodes(ctx) }()
+	starting.Go(func() { nodes <- s.startNodes(ctx) })
 	if err := poll(ctx, "the API server", func() error { return s.api.Ready(ctx) }); err != nil {
 		return err
 	}
@@ -71,6 +75,9 @@ func (s *supervisor) step(format string, args ...any) {
 // another: the two of them wait for the same disk.
 func (s *supervisor) startNodes(ctx context.Context) error {
 	for _, n := range s.nodes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if err := s.outfit(n); err != nil {
 			return err
 		}

@@ -31,8 +31,10 @@ func Up(ctx context.Context, o Options, progress func(step string)) (state.Lab, 
 	if err != nil {
 		return state.Lab{}, err
 	}
-	l, err = start(ctx, l, o, progress)
+	sup := &launched{}
+	l, err = start(ctx, l, o, sup, progress)
 	if err != nil {
+		sup.end()
 		// The context of a person's Ctrl-C has ended; clearing up has its own.
 		if downErr := Down(context.WithoutCancel(ctx), o.Name); downErr != nil && !errors.Is(downErr, state.ErrNotUp) {
 			err = errors.Join(err, downErr)
@@ -42,7 +44,21 @@ func Up(ctx context.Context, o Options, progress func(step string)) (state.Lab, 
 	return l, nil
 }
 
-func start(ctx context.Context, l state.Lab, o Options, progress func(string)) (state.Lab, error) {
+// launched is the supervisor as a child of this process.
+type launched struct {
+	process *os.Process
+	ended   chan struct{}
+}
+
+// end ends it and all of the lab with it, if it was started at all.
+func (s *launched) end() {
+	if s.process != nil {
+		_ = s.process.Kill() // an error says that it has ended
+		<-s.ended
+	}
+}
+
+func start(ctx context.Context, l state.Lab, o Options, sup *launched, progress func(string)) (state.Lab, error) {
 	// The machine's end of the API server's door: a socket belongs to the
 	// network namespace in which it was made, whoever holds it.
 	door, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -57,7 +73,7 @@ func start(ctx context.Context, l state.Lab, o Options, progress func(string)) (
 		return l, err
 	}
 	defer mine.Close()
-	l, err = launch(l, door.(*net.TCPListener), theirs)
+	l, err = sup.launch(l, door.(*net.TCPListener), theirs)
 	if err != nil {
 		return l, err
 	}
@@ -69,7 +85,7 @@ func start(ctx context.Context, l state.Lab, o Options, progress func(string)) (
 
 // launch starts the supervisor in namespaces of its own and records it. It
 // closes theirs.
-func launch(l state.Lab, door *net.TCPListener, theirs *os.File) (state.Lab, error) {
+func (s *launched) launch(l state.Lab, door *net.TCPListener, theirs *os.File) (state.Lab, error) {
 	defer theirs.Close()
 	dir, err := l.Dir()
 	if err != nil {
@@ -105,6 +121,12 @@ func launch(l state.Lab, door *net.TCPListener, theirs *os.File) (state.Lab, err
 	} else if err != nil {
 		return l, fmt.Errorf("starting the lab's supervisor: %w", err)
 	}
+	// It outlives this command, but while both run somebody must reap it.
+	s.process, s.ended = cmd.Process, make(chan struct{})
+	go func() {
+		defer close(s.ended)
+		_ = cmd.Wait()
+	}()
 	l.Pid = cmd.Process.Pid
 	if l.Start, err = state.StartOf(l.Pid); err != nil {
 		return l, err
@@ -112,8 +134,6 @@ func launch(l state.Lab, door *net.TCPListener, theirs *os.File) (state.Lab, err
 	if err := l.Save(); err != nil {
 		return l, err
 	}
-	// It outlives this command, but while both run somebody must reap it.
-	go func() { _ = cmd.Wait() }()
 	return l, nil
 }
 
