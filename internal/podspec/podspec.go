@@ -46,6 +46,11 @@ type Cluster struct {
 	Connections *Connections
 	// Privileged containers where host paths need them (OpenShift, SELinux).
 	Privileged bool
+	// CephUID is the number of Ceph's user in CephImage; daemons then start as
+	// that user and hold no capability. 167 in the images of quay.io/ceph. 0 when
+	// it is not known: daemons start as root and drop to the user "ceph"
+	// themselves, as any packaging of Ceph allows.
+	CephUID int64
 	// UnreachableSeconds until a pod leaves an unreachable node.
 	UnreachableSeconds int64
 	// RevisionHistoryLimit of Deployments, nil for Kubernetes' own.
@@ -292,30 +297,58 @@ func Prepare(c Cluster, d Daemon, name string, command ...string) corev1.Contain
 	}
 	return corev1.Container{
 		Name: name, Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: []string{Bin}, Args: args,
-		Env: Env(c), VolumeMounts: Mounts(d), SecurityContext: Daemonic(c),
+		Env: Env(c), VolumeMounts: Mounts(d), SecurityContext: Rooted(c),
 	}
 }
 
-// Confined is the security context of containers that need nothing.
+// nobody is a user that owns no file in any image.
+const nobody int64 = 65532
+
+// Confined is the security context of containers that need nothing: no root, no
+// capability, no file of the image that they could change.
 func Confined(c Cluster) *corev1.SecurityContext {
 	if c.Privileged {
 		return &corev1.SecurityContext{Privileged: ptr.To(true)}
 	}
-	return &corev1.SecurityContext{
-		AllowPrivilegeEscalation: ptr.To(false),
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-	}
+	s := capable()
+	s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot = ptr.To(nobody), ptr.To(nobody), ptr.To(true)
+	s.ReadOnlyRootFilesystem = ptr.To(true)
+	return s
 }
 
-// Daemonic is the security context of daemons: they start as root, take Ceph's
-// directories over and drop to Ceph's user themselves.
+// Daemonic is the security context of daemons. They run as Ceph's user where its
+// number is known. Otherwise they start as root, with just what it takes to own
+// Ceph's directories and to drop to Ceph's user.
 func Daemonic(c Cluster) *corev1.SecurityContext {
 	if c.Privileged {
 		return &corev1.SecurityContext{Privileged: ptr.To(true)}
 	}
+	if c.CephUID == 0 {
+		return Rooted(c)
+	}
+	s := capable()
+	s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot = ptr.To(c.CephUID), ptr.To(c.CephUID), ptr.To(true)
+	return s
+}
+
+// Rooted is the security context of containers that give directories to Ceph's
+// user: root, with no more than that takes.
+func Rooted(c Cluster) *corev1.SecurityContext {
+	if c.Privileged {
+		return &corev1.SecurityContext{Privileged: ptr.To(true)}
+	}
+	s := capable("CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID")
+	s.RunAsUser, s.RunAsGroup = ptr.To[int64](0), ptr.To[int64](0)
+	return s
+}
+
+// capable is a security context with these capabilities and no others.
+func capable(add ...corev1.Capability) *corev1.SecurityContext {
 	return &corev1.SecurityContext{
-		Privileged:   ptr.To(false),
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"NET_RAW"}},
+		Privileged:               ptr.To(false),
+		AllowPrivilegeEscalation: ptr.To(false),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: add},
+		SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
 }
 
@@ -441,6 +474,13 @@ func Deployment(c Cluster, d Daemon, pod corev1.PodSpec, u User) *appsv1.Deploym
 		pod.DNSPolicy = corev1.DNSClusterFirstWithHostNet
 	}
 	pod.PriorityClassName = u.PriorityClass
+	// Only a daemon that talks to Kubernetes gets a token; it says so before.
+	if pod.AutomountServiceAccountToken == nil {
+		pod.AutomountServiceAccountToken = ptr.To(false)
+	}
+	// The variables that Kubernetes adds for every Service of the namespace are
+	// used by nothing, and make a pod's environment depend on when it started.
+	pod.EnableServiceLinks = ptr.To(false)
 	if c.LogCollector != nil {
 		addLogCollector(&pod, c, d)
 	}
