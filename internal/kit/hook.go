@@ -25,7 +25,9 @@ func (e Effect) String() string {
 }
 
 // Hook sees every effect. An error from it is a crash of the process: the pass
-// ends there, without status, events or anything else.
+// ends there, without status, events or anything else. The one exception is a
+// ReplyLostError from After: the pass takes it for the error of the effect, and goes
+// its way.
 type Hook interface {
 	// Before is called when all is decided and nothing is done yet.
 	Before(ctx context.Context, e Effect) error
@@ -44,3 +46,10 @@ func (e *CrashError) Error() string { return fmt.Sprintf("crash at %s: %v", e.Ef
 
 // Unwrap gives the hook's error.
 func (e *CrashError) Unwrap() error { return e.Err }
+
+// ReplyLostError stands for a connection that broke after the effect was done and
+// before the answer came.
+type ReplyLostError struct{ Effect Effect }
+
+// Error implements error.
+func (e *ReplyLostError) Error() string { return "no reply: connection lost" }

@@ -86,8 +86,12 @@ type Options struct {
 type Report struct {
 	Ready       string
 	Progressing string
-	// None sets no condition at all: the controller shares the status with others and
-	// shows its waits by Env.Board and events only.
+	// Shared says that other controllers report on the same object, so status.phase
+	// and status.observedGeneration, which are about the object as a whole, are left to
+	// the one that does not set this.
+	Shared bool
+	// None sets no condition at all, and implies Shared: a controller with many keys
+	// to one object shows its waits by Env.Board, events and metrics.
 	None bool
 }
 
@@ -97,7 +101,7 @@ func DefaultReport() Report { return Report{Ready: "Ready", Progressing: "Progre
 // SubjectReport gives conditions of their own to one of several controllers of an
 // object: "MonReady", "MonProgressing".
 func SubjectReport(subject string) Report {
-	return Report{Ready: subject + "Ready", Progressing: subject + "Progressing"}
+	return Report{Ready: subject + "Ready", Progressing: subject + "Progressing", Shared: true}
 }
 
 // Phases are the values of status.phase by how the pass ended.

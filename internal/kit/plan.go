@@ -59,6 +59,9 @@ type Plan struct {
 	// Err ends the pass after the effects: Terminal for a spec that only the user can
 	// put right, anything else for back-off.
 	Err error
+	// Next is when to look again although all is as it should be: for what no watch
+	// tells (the health of Ceph). Zero means when something changes.
+	Next time.Duration
 }
 
 // Action is one change outside Kubernetes as a plain value: a struct with exported
