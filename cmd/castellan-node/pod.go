@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,16 +93,20 @@ func probeCmd() *cobra.Command {
 }
 
 // chownCmd gives directories to Ceph's user, whose number differs from image to
-// image.
+// image, and then becomes the command after "--", where there is one.
 func chownCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "chown DIR...", Short: "Give directories to Ceph's user, made where missing", Args: cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		Use: "chown DIR... [-- COMMAND...]", Short: "Give directories to Ceph's user, made where missing", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, command := args, []string(nil)
+			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+				dirs, command = args[:dash], args[dash:]
+			}
 			uid, gid, err := cephUser()
 			if err != nil {
 				return err
 			}
-			for _, dir := range args {
+			for _, dir := range dirs {
 				if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the Ceph packages make them
 					return fmt.Errorf("making %s: %w", dir, err)
 				}
@@ -109,9 +114,24 @@ func chownCmd() *cobra.Command {
 					return err
 				}
 			}
-			return nil
+			if len(command) == 0 {
+				return nil
+			}
+			return become(command)
 		},
 	}
+}
+
+// become replaces this process by a program of the image.
+func become(command []string) error {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", command[0], err)
+	}
+	if err := syscall.Exec(path, command, os.Environ()); err != nil { //nolint:gosec // fixed by the pod's spec, no shell
+		return fmt.Errorf("starting %s: %w", path, err)
+	}
+	return nil
 }
 
 // chownTree touches only what has another owner: on a mon with a large store a

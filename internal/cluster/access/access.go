@@ -1,0 +1,79 @@
+// Package access finds a cluster's Ceph: its identity and its mons as they are
+// stored, and the Commander made from them. Every controller of a cluster starts
+// here.
+//
+// It reads live, since a stale copy of an identity or of the list of mons is
+// how clusters get founded twice. It writes nothing. A read that fails is an
+// error; only the API server's own NotFound means that something is absent.
+package access
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/castellan-storage/castellan/internal/ceph"
+	"github.com/castellan-storage/castellan/internal/ceph/conn"
+	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/mon/endpoints"
+)
+
+// Dial gives the Commander of a cluster. The real one is conn.Pool's; tests give
+// an in-memory Ceph.
+type Dial func(name string, cfg conn.Config) ceph.Commander
+
+// Reader reads where a cluster's Ceph is.
+type Reader struct {
+	Live client.Reader
+	Dial Dial
+}
+
+// Cluster is what is stored of a cluster.
+type Cluster struct {
+	// Founded says that the Secret with the identity exists; Identity is valid then.
+	Founded  bool
+	Identity identity.Identity
+	// Listed says that the ConfigMap with the mons exists; List is valid then.
+	Listed bool
+	List   endpoints.List
+	// CSI is what the ConfigMap holds for clients of old; it is kept.
+	CSI string
+	// Ceph is nil until both are there.
+	Ceph ceph.Commander
+}
+
+// Read reads what is stored for the cluster in a namespace.
+func (r Reader) Read(ctx context.Context, namespace string) (Cluster, error) {
+	c := Cluster{List: endpoints.Empty()}
+	var secret corev1.Secret
+	found, err := kube.Get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: identity.Secret}, &secret)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("reading the cluster's identity: %w", err)
+	}
+	if c.Founded = found; found {
+		if c.Identity, err = identity.Parse(secret.Data); err != nil {
+			return Cluster{}, fmt.Errorf("reading the cluster's identity: %w", err)
+		}
+	}
+	var cm corev1.ConfigMap
+	found, err = kube.Get(ctx, r.Live, types.NamespacedName{Namespace: namespace, Name: endpoints.ConfigMap}, &cm)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("reading the list of mons: %w", err)
+	}
+	if c.Listed = found; found {
+		if c.List, err = endpoints.Parse(cm.Data); err != nil {
+			return Cluster{}, fmt.Errorf("reading the list of mons from ConfigMap %s: %w", endpoints.ConfigMap, err)
+		}
+		c.CSI = cm.Data["csi-cluster-config-json"]
+	}
+	if c.Founded && len(c.List.Mons) > 0 {
+		c.Ceph = r.Dial(namespace, conn.Config{
+			FSID: c.Identity.FSID, MonHost: c.List.MonHost(), User: c.Identity.User, Key: c.Identity.Key,
+		})
+	}
+	return c, nil
+}
