@@ -140,6 +140,7 @@ func (b *builder) path(part string) string { return b.cache.Path(part, b.plan.ke
 func (b *builder) paths() Paths {
 	return Paths{
 		Bin:         b.path(partBin),
+		Containerd:  b.path(partContainerd),
 		CNI:         filepath.Join(b.path(partBin), "cni"),
 		Assets:      b.path(partKubernetes),
 		Images:      b.path(partImages),

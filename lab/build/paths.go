@@ -12,16 +12,18 @@ type Paths struct {
 	// kube-proxy and kubectl to it, containerd, containerd-shim-runc-v2, ctr
 	// and runc. A node can mount it as it is.
 	Bin string
+	// Containerd holds containerd and ctr alone, for what needs no node.
+	Containerd string
 	// CNI holds the plugins bridge, host-local and loopback.
 	CNI string
 	// Assets can be used as KUBEBUILDER_ASSETS: etcd, kube-apiserver, kubectl.
 	Assets string
-	// Images holds one OCI archive per image, named by Image.Archive.
+	// Images is an OCI image layout with the images named below.
 	Images string
 	// Golden is a containerd root directory (overlayfs snapshotter, namespace
-	// k8s.io) into which all images of Images() are imported. A node's own is
-	// seeded from it by image.SeedRoot: hard links for layers and blobs, copies
-	// of the databases.
+	// k8s.io) into which those images and the loaded ones are imported. A node's
+	// own is seeded from it by image.SeedRoot: hard links for layers and blobs,
+	// copies of the databases.
 	Golden string
 	// CephRoot is the root file system of the Ceph image.
 	CephRoot string

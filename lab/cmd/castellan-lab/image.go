@@ -12,6 +12,7 @@ import (
 	"github.com/castellan-storage/castellan/lab/build"
 	"github.com/castellan-storage/castellan/lab/cache"
 	"github.com/castellan-storage/castellan/lab/image"
+	"github.com/castellan-storage/castellan/lab/load"
 	"github.com/castellan-storage/castellan/lab/progress"
 )
 
@@ -32,7 +33,8 @@ func newImageLoadCmd() *cobra.Command {
 		Use:   "load NAME --add SRC:DST...",
 		Short: "Make an image from one of the lab's and files of your own",
 		Long: `Make the image NAME: one of the lab's images and, on top, one layer with files of
-this machine. Nodes that are started from now on have it. The bases are ` + bases() + `.`,
+this machine. Nodes that run get it at once, and nodes that are started from now on
+have it. The bases are ` + bases() + `.`,
 		Example: `  castellan-lab image load localhost/castellan:dev --base ceph \
       --add bin/castellan:/usr/local/bin/castellan --add bin/castellan-node:/usr/local/bin/castellan-node`,
 		Args: cobra.ExactArgs(1),
@@ -48,11 +50,22 @@ this machine. Nodes that are started from now on have it. The bases are ` + base
 			if len(adds) == 0 {
 				return fmt.Errorf("nothing to put on top of %s: name files with --add SRC:DST", base)
 			}
-			_, li, err := build.Load(cmd.Context(), args[0], base, cfg, adds, build.Options{NoInstall: noIns})
+			l, li, err := build.Load(cmd.Context(), args[0], base, cfg, adds, build.Options{NoInstall: noIns})
 			if err != nil {
 				return err
 			}
-			fmt.Printf("%s %s\n", li.Name, li.Digest)
+			nodes, err := load.RunningNodes(cmd.Context())
+			if err != nil {
+				return err
+			}
+			p, err := build.Lookup("containerd")
+			if err != nil {
+				return err
+			}
+			if err := load.Into(cmd.Context(), p.Containerd, l, nodes); err != nil {
+				return err
+			}
+			fmt.Printf("%s %s, also on %d nodes that run\n", li.Name, li.Digest, len(nodes))
 			return nil
 		},
 	}
