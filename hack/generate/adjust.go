@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -48,6 +49,7 @@ func adjust(crd node) error {
 			return err
 		}
 		dropForeignDescriptions(schema)
+		forgiveOldObjects(schema, true)
 		if names, _ := spec["names"].(node); names["kind"] == "CephCluster" {
 			if err := preserveDeviceSetAnnotations(schema); err != nil {
 				return err
@@ -129,6 +131,68 @@ func eachChild(schema node, do func(name string, child node)) {
 			do(key, child)
 		}
 	}
+}
+
+// forgiveOldObjects lets an object that broke a rule before the rule was there
+// go on living: a rule about several fields of an object holds when the object
+// is made, and whenever it held before, but does not keep the other fields of
+// an object that broke it already from changing. (For a rule about one value
+// the API server does so by itself, as long as the value stays the same.)
+//
+// Rules that are part of the contract stay as they are, and so do rules that
+// speak about the old object themselves. Inside a list whose items the API
+// server cannot match with the old ones there is no old object to look at.
+func forgiveOldObjects(schema node, comparable bool) {
+	if schema["x-kubernetes-map-type"] == "atomic" {
+		comparable = false
+	}
+	rules, _ := schema["x-kubernetes-validations"].([]any)
+	for _, r := range rules {
+		rule, ok := r.(node)
+		text, _ := rule["rule"].(string)
+		if !ok || !comparable || schema["properties"] == nil || aboutOldSelf.MatchString(text) || isContractRule(text) {
+			continue
+		}
+		before := aboutSelf.ReplaceAllString(text, "oldSelf.value()")
+		rule["rule"] = fmt.Sprintf("(%s) || (oldSelf.hasValue() && !(%s))", text, before)
+		rule["optionalOldSelf"] = true
+	}
+	properties, _ := schema["properties"].(node)
+	for _, p := range properties {
+		if child, ok := p.(node); ok {
+			forgiveOldObjects(child, comparable)
+		}
+	}
+	if values, ok := schema["additionalProperties"].(node); ok {
+		forgiveOldObjects(values, comparable)
+	}
+	if items, ok := schema["items"].(node); ok {
+		forgiveOldObjects(items, comparable && schema["x-kubernetes-list-type"] == "map")
+	}
+}
+
+var (
+	aboutSelf    = regexp.MustCompile(`\bself\b`)
+	aboutOldSelf = regexp.MustCompile(`\boldSelf\b`)
+)
+
+// isContractRule reports whether a rule over several fields is one that users
+// of Rook and of its CSI operator know; such rules stay word for word.
+func isContractRule(rule string) bool {
+	switch rule {
+	case "has(self.crushNumFailureDomains) == has(self.crushOSDsPerFailureDomain)",
+		"!has(self.zones) || (has(self.zones) && (size(self.zones) <= self.count))",
+		"!has(self.stretchCluster) || (has(self.stretchCluster) && (size(self.stretchCluster.zones) > 0) && (size(self.stretchCluster.zones) == 3))",
+		"!has(self.provider) || (self.provider != 'multus' || (self.provider == 'multus' && size(self.selectors) > 0))",
+		`!has(self.hostNetwork) || self.hostNetwork == false || !has(self.provider) || self.provider == ""`,
+		"!(has(self.defaultRealm) && self.defaultRealm == true && has(self.zone) && size(self.zone.name) > 0)",
+		"(has(self.export) && !has(self.distributed) && !has(self.random)) || (!has(self.export) && has(self.distributed) && !has(self.random)) || (!has(self.export) && !has(self.distributed) && has(self.random)) || (!has(self.export) && !has(self.distributed) && !has(self.random))",
+		`self.name != ""`,
+		"(has(self.maxLogSize)) || (has(self.periodicity))",
+		`self.metadata.name.matches('^(.+\\.)?(rbd|cephfs|nfs|nvmeof)?\\.csi\\.ceph\\.com$')`:
+		return true
+	}
+	return false
 }
 
 // preserveDeviceSetAnnotations: annotations of a device set's claim templates

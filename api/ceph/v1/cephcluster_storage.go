@@ -134,11 +134,11 @@ type Device struct {
 	// written as /dev/<group>/<volume>. No part of the path may start with '.'
 	// or '-', or hold blanks or characters with a meaning to a shell.
 	//
-	// +kubebuilder:validation:Pattern=`^$|^(/dev/)?[^-/.\s;&|<>$"'(){}*?!\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x00-\x1f\x7f]*(/[^-/.\s;&|<>$"'(){}*?!\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x00-\x1f\x7f]*)*$`
+	// +kubebuilder:validation:Pattern=`^$|^(/dev/)?[^-/.\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f]*(/[^-/.\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f]*)*$`
 	Name string `json:"name,omitempty"`
 	// FullPath is a path of the disk under /dev that goes before the name.
 	//
-	// +kubebuilder:validation:Pattern=`^$|^/dev/[^-/.\s;&|<>$"'(){}*?!\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x00-\x1f\x7f]*(/[^-/.\s;&|<>$"'(){}*?!\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x00-\x1f\x7f]*)*$`
+	// +kubebuilder:validation:Pattern=`^$|^/dev/[^-/.\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f]*(/[^-/.\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f][^/\s;&|<>$"'(){}*?!\x60\x00-\x1f\x7f]*)*$`
 	FullPath string `json:"fullpath,omitempty"`
 	// Config are settings of the OSD on this disk.
 	//

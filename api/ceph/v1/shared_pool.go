@@ -104,7 +104,6 @@ type PoolSpec struct {
 
 // ReplicatedSpec describes a pool of whole copies.
 //
-// +kubebuilder:validation:XValidation:rule="self.size <= 10",message="replicated.size must be from 1 to 10: Ceph takes no more copies; write for instance 3"
 // +kubebuilder:validation:XValidation:rule="!(self.size == 1 && has(self.requireSafeReplicaSize) && self.requireSafeReplicaSize)",message="replicated.size 1 keeps no second copy: write size 2 or more, or set requireSafeReplicaSize to false to accept the loss of data"
 // +kubebuilder:validation:XValidation:rule="!has(self.replicasPerFailureDomain) || self.size == 0 || (self.replicasPerFailureDomain <= self.size && self.size % self.replicasPerFailureDomain == 0)",message="replicated.size must be a multiple of replicasPerFailureDomain; write for instance size 4 and replicasPerFailureDomain 2"
 type ReplicatedSpec struct {
@@ -113,6 +112,7 @@ type ReplicatedSpec struct {
 	// Ceph makes or drops copies.
 	//
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:XValidation:rule="self <= 10",message="replicated.size must be from 1 to 10: Ceph takes no more copies; write for instance 3"
 	Size uint `json:"size"`
 	// TargetSizeRatio is the share of the cluster's data that the pool is
 	// expected to hold, relative to the ratios of other pools; the PG
