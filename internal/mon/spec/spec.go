@@ -36,9 +36,7 @@ const (
 	LeavingAnnotation  = "castellan.ceph.io/mon-leaving"
 	OutSinceAnnotation = "castellan.ceph.io/mon-out-since"
 	RoomMadeAnnotation = "castellan.ceph.io/mon-room-made"
-	// TemplateAnnotation is a hash of the wanted pod template, to see whether a
-	// mon is up to date.
-	TemplateAnnotation = "castellan.ceph.io/template-hash"
+
 	// CanaryLabel marks canaries, as users know it.
 	CanaryLabel = "mon_canary"
 )

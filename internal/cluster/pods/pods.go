@@ -1,0 +1,128 @@
+// Package pods turns a CephCluster and the operator's settings into what
+// podspec needs: which images, which network, which directories.
+//
+// It is pure.
+package pods
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/podspec"
+	"github.com/castellan-storage/castellan/internal/settings"
+)
+
+// Operator is what this operator's own Deployment is like.
+type Operator struct {
+	// Image holds castellan-node.
+	Image     string
+	Namespace string
+	// Version is shown on Deployments as rook-version.
+	Version string
+}
+
+// Cluster collects what the pods of a cluster share. version is the Ceph version
+// as a label, or "" while it is not known.
+func Cluster(cl *cephv1.CephCluster, op Operator, s settings.Settings, fsid, version string) podspec.Cluster {
+	net := &cl.Spec.Network
+	c := podspec.Cluster{
+		Namespace: cl.Namespace, Name: cl.Name, FSID: fsid, DataDir: cl.Spec.DataDirHostPath,
+		CephImage: cl.Spec.CephVersion.Image, NodeImage: op.Image, PullPolicy: cl.Spec.CephVersion.ImagePullPolicy,
+		CephVersion: version, OperatorVersion: op.Version, OperatorNamespace: op.Namespace,
+		HostNetwork: net.IsHost() || s.EnforceHostNetwork,
+		IPv6:        net.IPFamily == cephv1.IPv6, DualStack: net.DualStack,
+		Privileged: s.HostPathRequiresPrivileged, UnreachableSeconds: s.UnreachableSeconds, RevisionHistoryLimit: s.RevisionHistoryLimit,
+		Owner: Owner(cl),
+	}
+	if k := net.Connections; k != nil {
+		c.Connections = &podspec.Connections{Msgr2: k.RequireMsgr2, Encryption: on(k.Encryption), Compression: compressed(k.Compression)}
+	}
+	if l := cl.Spec.LogCollector; l.Enabled {
+		c.LogCollector = &podspec.LogCollector{Periodicity: l.EffectivePeriodicity(), Resources: cl.Spec.Resources[cephv1.ResourcesKeyLogCollector]}
+		if l.MaxLogSize != nil {
+			c.LogCollector.MaxSize = l.MaxLogSize.String()
+		}
+	}
+	return c
+}
+
+func on(e *cephv1.EncryptionSpec) bool          { return e != nil && e.Enabled }
+func compressed(c *cephv1.CompressionSpec) bool { return c != nil && c.Enabled }
+
+// Msgr2Only reports whether mons speak only messenger v2. That is the default;
+// a connections section without any of its three switches allows v1 too.
+func Msgr2Only(n *cephv1.NetworkSpec) bool {
+	k := n.Connections
+	return k == nil || k.RequireMsgr2 || on(k.Encryption) || compressed(k.Compression)
+}
+
+// Owner is the reference by which Kubernetes deletes the cluster's objects with
+// it.
+func Owner(cl *cephv1.CephCluster) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: cephv1.SchemeGroupVersion.String(), Kind: "CephCluster", Name: cl.Name, UID: cl.UID,
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}
+}
+
+// HashAnnotation on a Deployment is a hash of the pod template it was made from.
+const HashAnnotation = "castellan.ceph.io/template-hash"
+
+// Hash of a pod template. The image of castellan-node is left out: a new
+// operator must not restart every daemon because its helper has a new name.
+func Hash(t corev1.PodTemplateSpec, nodeImage string) string {
+	t = *t.DeepCopy()
+	for _, list := range [][]corev1.Container{t.Spec.InitContainers, t.Spec.Containers} {
+		for i := range list {
+			if list[i].Image == nodeImage {
+				list[i].Image = ""
+			}
+		}
+	}
+	b, err := json.Marshal(t)
+	if err != nil {
+		// A PodTemplateSpec made of plain values always encodes.
+		panic("encoding a pod template: " + err.Error())
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Stamp puts the template's hash on the Deployment.
+func Stamp(d *appsv1.Deployment, nodeImage string) *appsv1.Deployment {
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[HashAnnotation] = Hash(d.Spec.Template, nodeImage)
+	return d
+}
+
+// UpToDate reports whether live was made from the same template as want.
+func UpToDate(live, want *appsv1.Deployment) bool {
+	return live.Annotations[HashAnnotation] == want.Annotations[HashAnnotation]
+}
+
+// KeepNodeImage lets want keep the castellan-node image that live has, so that
+// applying it restarts nothing. It is for Deployments that are up to date.
+func KeepNodeImage(want, live *appsv1.Deployment, nodeImage string) {
+	old := map[string]string{}
+	for _, list := range [][]corev1.Container{live.Spec.Template.Spec.InitContainers, live.Spec.Template.Spec.Containers} {
+		for _, c := range list {
+			old[c.Name] = c.Image
+		}
+	}
+	for _, list := range [][]corev1.Container{want.Spec.Template.Spec.InitContainers, want.Spec.Template.Spec.Containers} {
+		for i := range list {
+			if image := old[list[i].Name]; list[i].Image == nodeImage && image != "" {
+				list[i].Image = image
+			}
+		}
+	}
+}
