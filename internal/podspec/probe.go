@@ -1,0 +1,45 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+)
+
+// Probes are the built-in checks: the daemon answers on its admin socket. A
+// call costs a few milliseconds, so they are frequent, and a daemon that is up
+// is Ready a second later. startup is how many seconds it may take at most.
+func Probes(d Daemon, startup int32) (startupProbe, liveness *corev1.Probe) {
+	check := corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{Bin, "probe", d.Type, d.ID}}}
+	const every = 2
+	startupProbe = &corev1.Probe{ProbeHandler: check, PeriodSeconds: every, TimeoutSeconds: 5, FailureThreshold: max(startup/every, 1)}
+	liveness = &corev1.Probe{ProbeHandler: check, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3}
+	return startupProbe, liveness
+}
+
+// Override applies the user's changes to a probe. A handler of the user replaces
+// the check; numbers that the user gives replace ours.
+func Override(probe *corev1.Probe, spec *cephv1.ProbeSpec) *corev1.Probe {
+	if spec == nil {
+		return probe
+	}
+	if spec.Disabled {
+		return nil
+	}
+	if spec.Probe == nil || probe == nil {
+		return probe
+	}
+	p := spec.Probe.DeepCopy()
+	if p.ProbeHandler == (corev1.ProbeHandler{}) {
+		p.ProbeHandler = probe.ProbeHandler
+	}
+	for _, f := range []struct{ to, from *int32 }{
+		{&p.InitialDelaySeconds, &probe.InitialDelaySeconds}, {&p.TimeoutSeconds, &probe.TimeoutSeconds},
+		{&p.PeriodSeconds, &probe.PeriodSeconds}, {&p.FailureThreshold, &probe.FailureThreshold}, {&p.SuccessThreshold, &probe.SuccessThreshold},
+	} {
+		if *f.to == 0 {
+			*f.to = *f.from
+		}
+	}
+	return p
+}
