@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kube"
+)
+
+// Writer is what releasing an object needs.
+type Writer interface {
+	Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error
+}
+
+// Releaser carries out Unprotect; the controller that runs in a manager has one.
+type Releaser struct {
+	*Controller
+	Write Writer
+}
+
+// Do implements kit.Doer.
+func (r Releaser) Do(ctx context.Context, _ *cephv1.CephCluster, action kit.Action) error {
+	u, ok := action.(Unprotect)
+	if !ok {
+		return fmt.Errorf("%s: no such action", action)
+	}
+	var obj client.Object = &corev1.Secret{}
+	key := u.Secret
+	if key == (types.NamespacedName{}) {
+		obj, key = &corev1.ConfigMap{}, u.ConfigMap
+	}
+	found, err := kube.Get(ctx, r.Access.Live, key, obj)
+	if err != nil || !found {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool { return f == identity.Finalizer })
+	if len(left) == len(obj.GetFinalizers()) {
+		return nil
+	}
+	base, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return fmt.Errorf("%s: %T is no object", u, obj)
+	}
+	obj.SetFinalizers(left)
+	if err := r.Write.Patch(ctx, obj, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("%s: %w", u, err)
+	}
+	return nil
+}
