@@ -42,6 +42,9 @@ func (d Disk) Path() string { return "/dev/" + d.Name }
 // slot.
 func (d Disk) ByID() string { return "/dev/disk/by-id/ubd-UBD_" + d.Serial }
 
+// ByPath is udev's link with the slot, which names whatever disk is there.
+func (d Disk) ByPath() string { return fmt.Sprintf("/dev/disk/by-path/platform-uml-blkdev.%d", d.Slot) }
+
 func (g *Guest) diskFile(serial string) string {
 	return filepath.Join(g.dir, diskDir, serial+".img")
 }

@@ -42,7 +42,7 @@ can leave the machine.`,
 	}
 	c.PersistentFlags().StringVar(&name, "name", name, "which guest")
 	c.AddCommand(newGuestUpCmd(&name), newGuestExecCmd(&name), newGuestBesideCmd(&name), newGuestPutCmd(&name),
-		newGuestGetCmd(&name), newGuestDiskCmd(&name), newGuestStatusCmd(), newGuestDownCmd(&name))
+		newGuestGetCmd(&name), newGuestDiskCmd(&name), newGuestStatusCmd(), newGuestDownCmd(&name), newGuestCephCmd(&name))
 	return c
 }
 

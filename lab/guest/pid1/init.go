@@ -21,18 +21,16 @@ import (
 // toolTimeout bounds each program that setting up the guest runs.
 const toolTimeout = 30 * time.Second
 
-// udevRules name the ubd disks as udev's own rules name real ones: by serial
-// number and by slot. Serial and slot are what a person who swaps disks knows.
+// udevRules name the ubd disks by serial number as udev's own rules name real
+// ones. Their slot needs no rule: udev's path_id gives it as
+// platform-uml-blkdev.N.
 const udevRules = `SUBSYSTEM!="block", GOTO="castellan_end"
 KERNEL!="ubd*", GOTO="castellan_end"
 ENV{DEVTYPE}=="disk", ENV{ID_BUS}="ubd", ENV{ID_MODEL}="UBD", ENV{ID_TYPE}="disk"
 ENV{DEVTYPE}=="disk", ATTR{serial}=="?*", ENV{ID_SERIAL}="UBD_$attr{serial}", ENV{ID_SERIAL_SHORT}="$attr{serial}"
-ENV{DEVTYPE}=="disk", ENV{ID_PATH}="platform-uml-ubd-slot-$kernel", ENV{ID_PATH_TAG}="platform-uml-ubd-slot-$kernel"
 ENV{DEVTYPE}=="partition", IMPORT{parent}="ID_*"
 ENV{DEVTYPE}=="disk", ENV{ID_SERIAL}=="?*", SYMLINK+="disk/by-id/ubd-$env{ID_SERIAL}"
-ENV{DEVTYPE}=="disk", SYMLINK+="disk/by-path/$env{ID_PATH}"
 ENV{DEVTYPE}=="partition", ENV{ID_SERIAL}=="?*", SYMLINK+="disk/by-id/ubd-$env{ID_SERIAL}-part%n"
-ENV{DEVTYPE}=="partition", SYMLINK+="disk/by-path/$env{ID_PATH}-part%n"
 LABEL="castellan_end"
 `
 
