@@ -111,6 +111,10 @@ func Expose(root string, d Disk) error {
 	if err := unix.Mknod(node, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(d.Number)))); err != nil {
 		return fmt.Errorf("making %s appear: %w", node, err)
 	}
+	// Past the caller's umask: a group of root's is what pods expect.
+	if err := os.Chmod(node, 0o660); err != nil {
+		return fmt.Errorf("making %s appear: %w", node, err)
+	}
 	for _, l := range d.Links() {
 		link := filepath.Join(root, "dev", l)
 		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {

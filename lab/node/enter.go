@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/castellan-storage/castellan/lab/node/cgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,6 +39,13 @@ func Run(initPid int, args []string) (int, error) {
 }
 
 func runInside(initPid int, args []string) (int, error) {
+	hierarchies, err := cgroup.Detect()
+	if err != nil {
+		return 0, err
+	}
+	if err := cgroup.Join(hierarchies, initPid); err != nil {
+		return 0, err
+	}
 	if err := enterNamespaces(initPid, namespaceFiles()); err != nil {
 		return 0, err
 	}

@@ -385,3 +385,35 @@ func LeaveAll(hierarchies []Hierarchy) error {
 	}
 	return nil
 }
+
+// Join moves the calling process into the cgroups of another (a pid as the
+// caller's /proc shows it), so that what it starts counts and ends with it.
+func Join(hierarchies []Hierarchy, pid int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return fmt.Errorf("looking for the cgroups of process %d: %w", pid, err)
+	}
+	for _, dir := range joinDirs(hierarchies, string(b)) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("joining the cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// joinDirs reads /proc/PID/cgroup (cgroups(7)).
+func joinDirs(hierarchies []Hierarchy, procCgroup string) []string {
+	var out []string
+	for line := range strings.Lines(procCgroup) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		for _, h := range hierarchies {
+			if v2 := f[0] == "0" && f[1] == ""; v2 && h.V2 || !v2 && !h.V2 && h.has(strings.Split(f[1], ",")[0]) {
+				out = append(out, filepath.Join(h.Mount, f[2]))
+			}
+		}
+	}
+	return out
+}

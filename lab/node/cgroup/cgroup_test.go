@@ -53,3 +53,19 @@ func TestParse(t *testing.T) {
 		})
 	}
 }
+
+func TestJoinDirs(t *testing.T) {
+	v1 := []Hierarchy{
+		{Mount: "/cg/cpu,cpuacct", Controllers: []string{"cpu", "cpuacct"}},
+		{Mount: "/cg/memory", Controllers: []string{"memory"}},
+		{Mount: "/cg/systemd", Controllers: []string{"name=systemd"}},
+	}
+	got := joinDirs(v1, "4:memory:/lab/node1\n2:cpu,cpuacct:/lab/node1\n1:name=systemd:/lab/node1\n7:blkio:/\n0::/\n")
+	if d := cmp.Diff([]string{"/cg/memory/lab/node1", "/cg/cpu,cpuacct/lab/node1", "/cg/systemd/lab/node1"}, got); d != "" {
+		t.Error(d)
+	}
+	got = joinDirs([]Hierarchy{{Mount: "/cg", V2: true}}, "0::/lab/node1/init\n")
+	if d := cmp.Diff([]string{"/cg/lab/node1/init"}, got); d != "" {
+		t.Error(d)
+	}
+}
