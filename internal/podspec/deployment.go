@@ -32,7 +32,6 @@ func UserOf(spec *cephv1.ClusterSpec, key cephv1.KeyType, resources string) User
 // UserOver puts what an object of its own says of its daemons (a CephFilesystem
 // of its MDS) over what the CephCluster says of all daemons.
 func UserOver(spec *cephv1.ClusterSpec, own User) User {
-	all := UserOf(spec, cephv1.KeyAll, "")
 	labels, annotations := maps.Clone(own.Labels), maps.Clone(own.Annotations)
 	if labels == nil {
 		labels = cephv1.Labels{}
@@ -40,11 +39,11 @@ func UserOver(spec *cephv1.ClusterSpec, own User) User {
 	if annotations == nil {
 		annotations = cephv1.Annotations{}
 	}
-	addAbsent(labels, all.Labels)
-	addAbsent(annotations, all.Annotations)
+	addAbsent(labels, spec.Labels[cephv1.KeyAll])
+	addAbsent(annotations, spec.Annotations[cephv1.KeyAll])
 	return User{
-		Placement: all.Placement.Merge(own.Placement), Resources: own.Resources,
-		Labels: labels, Annotations: annotations, PriorityClass: cmp.Or(own.PriorityClass, all.PriorityClass),
+		Placement: spec.Placement[cephv1.KeyAll].Merge(own.Placement), Resources: own.Resources,
+		Labels: labels, Annotations: annotations, PriorityClass: cmp.Or(own.PriorityClass, spec.PriorityClassNames[cephv1.KeyAll]),
 	}
 }
 
@@ -75,8 +74,11 @@ func Deployment(c Cluster, d Daemon, pod corev1.PodSpec, u User) *appsv1.Deploym
 	}
 	podLabels := Labels(c, d)
 	addAbsent(podLabels, u.Labels)
+	// The key's annotation is ours alone.
 	annotations := map[string]string{}
 	maps.Copy(annotations, u.Annotations)
+	delete(annotations, KeyAnnotation)
+	own := maps.Clone(annotations)
 	if d.KeyringVersion != "" {
 		annotations[KeyAnnotation] = d.KeyringVersion
 	}
@@ -89,7 +91,7 @@ func Deployment(c Cluster, d Daemon, pod corev1.PodSpec, u User) *appsv1.Deploym
 	return &appsv1.Deployment{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: d.Name, Namespace: c.Namespace, Labels: labels, Annotations: maps.Clone(map[string]string(u.Annotations)),
+			Name: d.Name, Namespace: c.Namespace, Labels: labels, Annotations: own,
 			OwnerReferences: owners(c),
 		},
 		Spec: appsv1.DeploymentSpec{

@@ -18,7 +18,8 @@ func Probes(d Daemon, startup int32) (startupProbe, liveness *corev1.Probe) {
 }
 
 // Override applies the user's changes to a probe. A handler of the user replaces
-// the check; numbers that the user gives replace ours.
+// the check, or is the check where there is none of ours; numbers that the user
+// gives replace ours.
 func Override(probe *corev1.Probe, spec *cephv1.ProbeSpec) *corev1.Probe {
 	if spec == nil {
 		return probe
@@ -26,10 +27,16 @@ func Override(probe *corev1.Probe, spec *cephv1.ProbeSpec) *corev1.Probe {
 	if spec.Disabled {
 		return nil
 	}
-	if spec.Probe == nil || probe == nil {
+	if spec.Probe == nil {
 		return probe
 	}
 	p := spec.Probe.DeepCopy()
+	if probe == nil {
+		if p.ProbeHandler == (corev1.ProbeHandler{}) {
+			return nil // numbers for a check that there is not
+		}
+		return p
+	}
 	if p.ProbeHandler == (corev1.ProbeHandler{}) {
 		p.ProbeHandler = probe.ProbeHandler
 	}
