@@ -55,7 +55,7 @@ func difference(path string, live, want any) string {
 // compared, since others may have added elements; when the order wanted changes,
 // AppliedHash does.
 func listDifference(path string, live, want []any) string {
-	keys := listKeys(path)
+	keys := MergeKeys(path)
 	if keys == nil || !keyed(want, keys) {
 		if len(live) != len(want) {
 			return or(path)
@@ -69,10 +69,10 @@ func listDifference(path string, live, want []any) string {
 	}
 	have := map[string]any{}
 	for _, e := range live {
-		have[keyOf(e, keys)] = e
+		have[ElementKey(e, keys)] = e
 	}
 	for _, e := range want {
-		key := keyOf(e, keys)
+		key := ElementKey(e, keys)
 		val, ok := have[key]
 		at := path + "[" + strings.TrimSuffix(key, "/") + "]"
 		if !ok {
@@ -85,10 +85,11 @@ func listDifference(path string, live, want []any) string {
 	return ""
 }
 
-// listKeys gives the merge keys of a list by the name of its field, from the
-// OpenAPI schema of Kubernetes (x-kubernetes-list-map-keys). The element itself is
-// the key for "". nil means an atomic list.
-func listKeys(path string) []string {
+// MergeKeys gives the keys by which server-side apply merges the list at a path
+// ("spec.template.spec.containers"), from the OpenAPI schema of Kubernetes
+// (x-kubernetes-list-map-keys). The element itself is the key for "". nil means an
+// atomic list.
+func MergeKeys(path string) []string {
 	field := path[strings.LastIndexByte(path, '.')+1:]
 	switch field {
 	case "containers", "initContainers", "ephemeralContainers", "volumes", "env", "imagePullSecrets":
@@ -127,7 +128,8 @@ func keyed(list []any, keys []string) bool {
 	return true
 }
 
-func keyOf(e any, keys []string) string {
+// ElementKey gives the identity of a list's element under keys of MergeKeys.
+func ElementKey(e any, keys []string) string {
 	m, ok := e.(map[string]any)
 	if !ok {
 		return fmt.Sprint(e)
