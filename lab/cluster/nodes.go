@@ -228,7 +228,23 @@ func (s *supervisor) stopNode(ctx context.Context, n *labNode) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
-	return errors.Join(network.Unplug(n.plan), s.setRoutes(), s.cgroup(n.plan.Name).Remove(ctx))
+	return errors.Join(network.Unplug(n.plan), s.setRoutes(), s.cgroup(n.plan.Name).Remove(ctx), detachOver(s.disksOf(n)))
+}
+
+// detachOver detaches the loop devices that a node's kubelet put over its
+// disks to hold block volumes: they would not survive on a machine either.
+func detachOver(disks []disk.Disk) error {
+	all, err := disk.ListAttached()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range all {
+		if slices.ContainsFunc(disks, func(d disk.Disk) bool { return d.Number == a.Over }) {
+			errs = append(errs, disk.Detach(a.Number))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (s *supervisor) find(name string) (*labNode, error) {

@@ -247,3 +247,52 @@ func TestLoop(t *testing.T) {
 		}
 	}
 }
+
+// TestLoopOverLoop makes what a kubelet makes for a block volume: a loop device
+// that stays, over one of ours, which then cannot go either.
+func TestLoopOverLoop(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loop devices need root")
+	}
+	if err := CheckLoop(); err != nil {
+		t.Skip(err)
+	}
+	image := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(image, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Attach(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, err := AttachKept("/dev/"+Disk{Number: l.Number}.Name(), "/dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	find := func() map[int]Attached {
+		all, err := ListAttached()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[int]Attached{}
+		for _, a := range all {
+			if a.Number == l.Number || a.Number == over {
+				out[a.Number] = a
+			}
+		}
+		return out
+	}
+	got := find()
+	if got[over].Over != l.Number || got[l.Number].Over != -1 {
+		t.Errorf("attached: %+v", got)
+	}
+	if err := Detach(over); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(); len(got) != 0 {
+		t.Errorf("still attached: %+v", got)
+	}
+}

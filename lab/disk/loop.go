@@ -41,12 +41,27 @@ func CheckLoop() error {
 
 // Attach makes a loop device over the file.
 func Attach(image string) (*Loop, error) {
+	return attach(image, "/dev", unix.LO_FLAGS_AUTOCLEAR)
+}
+
+// AttachKept makes a loop device over the file, with its device in dir, that
+// stays until Detach: for those who attach for others, as losetup does. dir has
+// a loop-control.
+func AttachKept(image, dir string) (int, error) {
+	l, err := attach(image, dir, 0)
+	if err != nil {
+		return 0, err
+	}
+	return l.Number, l.Close()
+}
+
+func attach(image, dir string, flags uint32) (*Loop, error) {
 	back, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("attaching %s: %w", image, err)
 	}
 	defer back.Close()
-	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	ctl, err := os.OpenFile(filepath.Join(dir, "loop-control"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoLoop
 	}
@@ -59,7 +74,7 @@ func Attach(image string) (*Loop, error) {
 		if err != nil {
 			return nil, fmt.Errorf("asking for a free loop device: %w", err)
 		}
-		l, err := configure(n, image, back)
+		l, err := configure(n, image, back, dir, flags)
 		if errors.Is(err, unix.EBUSY) {
 			continue // another program was faster
 		}
@@ -68,8 +83,8 @@ func Attach(image string) (*Loop, error) {
 	return nil, fmt.Errorf("attaching %s: no loop device stayed free in %d tries", image, attachTries)
 }
 
-func configure(n int, image string, back *os.File) (*Loop, error) {
-	dev := "/dev/loop" + strconv.Itoa(n)
+func configure(n int, image string, back *os.File, dir string, flags uint32) (*Loop, error) {
+	dev := filepath.Join(dir, "loop"+strconv.Itoa(n))
 	if _, err := os.Stat(dev); errors.Is(err, fs.ErrNotExist) {
 		// A /dev that the kernel does not keep (a container's).
 		if err := unix.Mknod(dev, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -80,7 +95,7 @@ func configure(n int, image string, back *os.File) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", dev, err)
 	}
-	cfg := &unix.LoopConfig{Fd: uint32(back.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
+	cfg := &unix.LoopConfig{Fd: uint32(back.Fd()), Info: unix.LoopInfo64{Flags: flags}}
 	copy(cfg.Info.File_name[:len(cfg.Info.File_name)-1], image)
 	if err := unix.IoctlLoopConfigure(int(f.Fd()), cfg); err != nil {
 		_ = f.Close()
@@ -111,6 +126,7 @@ func (l *Loop) ReadAt(p []byte, off int64) (int, error) { return l.file.ReadAt(p
 type Attached struct {
 	Number  int
 	Backing string // the file behind it; the kernel adds " (deleted)" when it is gone
+	Over    int    // the number of the loop device behind it; -1 when it is none
 }
 
 // ListAttached returns all loop devices in use on this machine, whoever made
@@ -131,9 +147,34 @@ func ListAttached() ([]Attached, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing loop devices: unexpected name %q", name)
 		}
-		out = append(out, Attached{Number: n, Backing: strings.TrimSpace(string(b))})
+		over, err := overLoop(n)
+		if err != nil {
+			continue // detached since
+		}
+		out = append(out, Attached{Number: n, Backing: strings.TrimSpace(string(b)), Over: over})
 	}
 	return out, nil
+}
+
+// overLoop is the number of the loop device that another one stands on, as
+// kubelets make them to hold a block volume; -1 when it stands on something
+// else.
+func overLoop(n int) (int, error) {
+	f, err := os.Open("/dev/loop" + strconv.Itoa(n))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if err != nil {
+		return 0, err
+	}
+	// The kernel tells the device in the form of its own that has 20 bits for
+	// the minor number or in that of stat; both agree for small numbers.
+	if unix.Major(info.Rdevice) == loopMajor {
+		return int(unix.Minor(info.Rdevice)), nil
+	}
+	return -1, nil
 }
 
 // Detach detaches a loop device that an earlier program left.

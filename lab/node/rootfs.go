@@ -76,6 +76,9 @@ func makeRoot(s Spec) error {
 	if err := writeFiles(root, files(s)); err != nil {
 		return err
 	}
+	if err := installLosetup(root); err != nil {
+		return err
+	}
 	if err := maskTunables(root); err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func ContainerdRoot(dir string) string { return filepath.Join(dir, "var/lib/cont
 // env is the environment of everything in a node.
 func env() []string {
 	return []string{
-		"PATH=/opt/k8s:/opt/cni/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=/opt/lab:/opt/k8s:/opt/cni/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root",
 		"TERM=xterm",
 	}

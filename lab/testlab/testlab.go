@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,6 +50,13 @@ const execCommand = "testlab-exec"
 // Main runs the tests, or what a lab starts the test program for. It does not
 // return.
 func Main(m *testing.M) {
+	if filepath.Base(os.Args[0]) == node.LosetupName {
+		if err := node.Losetup(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) < 2 {
 		os.Exit(m.Run())
 	}

@@ -40,9 +40,17 @@ func PlanDown(l Lab, dir string, m Machine) DownPlan {
 			plan.Kill = append(plan.Kill, p)
 		}
 	}
+	// What stands on a disk of the lab goes before it.
+	mine := map[int]bool{}
 	for _, a := range m.Loops {
 		if under(a.Backing) {
+			mine[a.Number] = true
 			plan.Detach = append(plan.Detach, a.Number)
+		}
+	}
+	for _, a := range m.Loops {
+		if mine[a.Over] && !mine[a.Number] {
+			plan.Detach = slices.Insert(plan.Detach, 0, a.Number)
 		}
 	}
 	for _, mount := range m.Mounts {

@@ -24,16 +24,18 @@ func TestPlanDown(t *testing.T) {
 			{Pid: 103, Start: 6, Lab: "mine", State: "Z"},
 		},
 		Loops: []disk.Attached{
-			{Number: 0, Backing: "/state/a/nodes/node1/disks/1.img"},
-			{Number: 1, Backing: "/state/ab/nodes/node1/disks/1.img"},
-			{Number: 2, Backing: "/state/a/nodes/node1/disks/2.img (deleted)"},
-			{Number: 3, Backing: "/state/a"},
+			{Number: 0, Backing: "/state/a/nodes/node1/disks/1.img", Over: -1},
+			{Number: 1, Backing: "/state/ab/nodes/node1/disks/1.img", Over: -1},
+			{Number: 2, Backing: "/state/a/nodes/node1/disks/2.img (deleted)", Over: -1},
+			{Number: 3, Backing: "/state/a", Over: -1},
+			{Number: 4, Backing: "/loop2", Over: 2},
+			{Number: 5, Backing: "/loop1", Over: 1},
 		},
 		Mounts: []string{"/", "/state/a/x", "/state/a/x/y", "/state/b/x"},
 	}
 	want := DownPlan{
 		Kill:    []Process{{Pid: 100, Start: 5, Lab: "mine", Comm: "castellan-lab"}, {Pid: 50, Start: 9, Lab: "mine", Comm: "kubectl"}},
-		Detach:  []int{0, 2},
+		Detach:  []int{4, 0, 2},
 		Unmount: []string{"/state/a/x/y", "/state/a/x"},
 	}
 	if d := cmp.Diff(want, PlanDown(lab, "/state/a", m)); d != "" {
@@ -46,7 +48,7 @@ func TestPlanDown(t *testing.T) {
 		"pid reused": {ID: "gone", Name: "a", Boot: "b0", Pid: 102, Start: 6},
 		"no record":  {Name: "a"},
 	} {
-		if got := PlanDown(l, "/state/a", m); len(got.Kill) != 0 || len(got.Detach) != 2 {
+		if got := PlanDown(l, "/state/a", m); len(got.Kill) != 0 || len(got.Detach) != 3 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

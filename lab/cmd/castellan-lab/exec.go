@@ -6,6 +6,7 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -90,6 +91,19 @@ func execControl(l state.Lab, dir string, args []string) error {
 	}
 	env := append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig(dir), state.EnvID+"="+l.ID)
 	return fmt.Errorf("running %s: %w", args[0], unix.Exec(path, args, env))
+}
+
+// init makes the program a node's losetup where it is called so, before its
+// arguments are taken for its own.
+func init() {
+	if filepath.Base(os.Args[0]) != node.LosetupName {
+		return
+	}
+	if err := node.Losetup(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "losetup: "+err.Error())
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 // newNodeInitCmd is how a node starts itself.
