@@ -2,8 +2,10 @@ package podspec
 
 import (
 	"cmp"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 )
 
@@ -21,8 +23,9 @@ func (d Daemon) LogPath() string {
 // the daemon's processes.
 func addLogCollector(pod *corev1.PodSpec, c Cluster, d Daemon) {
 	args := []string{"rotate-logs", d.Type, d.ID, "--file", d.LogPath(), "--period", c.LogCollector.Periodicity}
-	if c.LogCollector.MaxSize != "" {
-		args = append(args, "--max-size", c.LogCollector.MaxSize)
+	// In bytes: castellan-node does not know Kubernetes' quantities.
+	if size, err := resource.ParseQuantity(c.LogCollector.MaxSize); err == nil && size.Value() > 0 {
+		args = append(args, "--max-size", strconv.FormatInt(size.Value(), 10))
 	}
 	security := Daemonic(c)
 	if security.Privileged == nil || !*security.Privileged {

@@ -62,9 +62,11 @@ type Connections struct{ Msgr2, Encryption, Compression bool }
 
 // LogCollector rotates the log files of a daemon.
 type LogCollector struct {
+	// Periodicity is a word of logCollector.periodicity: hourly, daily, ...
 	Periodicity string
-	MaxSize     string
-	Resources   corev1.ResourceRequirements
+	// MaxSize of a file as a Kubernetes quantity; empty for no bound.
+	MaxSize   string
+	Resources corev1.ResourceRequirements
 }
 
 // Daemon is one Ceph daemon.
