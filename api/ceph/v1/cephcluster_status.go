@@ -37,8 +37,9 @@ type ClusterStatus struct {
 	// ObservedGeneration is the metadata.generation of the last spec that was
 	// brought about completely.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// BlockedBy lists what the cluster waits for, one entry per subject; empty
-	// when nothing is waited for.
+	// BlockedBy lists what the cluster waits for, one entry per subject, the most
+	// pressing first (kubectl get shows that one); empty when nothing is waited
+	// for.
 	//
 	// +listType=map
 	// +listMapKey=subject

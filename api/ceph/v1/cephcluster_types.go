@@ -24,7 +24,7 @@ import (
 // +kubebuilder:printcolumn:name="Mons",type=string,JSONPath=`.status.mon.summary`,description="mons in quorum / mons wanted"
 // +kubebuilder:printcolumn:name="OSDs",type=string,JSONPath=`.status.osd.summary`,description="OSDs up / in / total"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version.version`
-// +kubebuilder:printcolumn:name="Blocked-By",type=string,JSONPath=`.status.blockedBy[*].subject`,description="what the cluster waits for"
+// +kubebuilder:printcolumn:name="Blocked-By",type=string,JSONPath=`.status.blockedBy[0].subject`,description="what the cluster waits for first"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="DataDirHostPath",type=string,JSONPath=`.spec.dataDirHostPath`
 // +kubebuilder:printcolumn:name="MonCount",type=string,JSONPath=`.spec.mon.count`
