@@ -20,6 +20,9 @@ import (
 // has crashed, or was left half made. It fails with state.ErrNotUp when there
 // is nothing of that name.
 func Down(ctx context.Context, name string) error {
+	if err := state.CheckRoot(); err != nil {
+		return err
+	}
 	l, err := state.Load(name)
 	if errors.Is(err, state.ErrNotUp) {
 		return err

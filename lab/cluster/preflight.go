@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/castellan-storage/castellan/lab/cluster/control"
 	"github.com/castellan-storage/castellan/lab/cluster/state"
 	"github.com/castellan-storage/castellan/lab/disk"
 	"github.com/castellan-storage/castellan/lab/node/cgroup"
@@ -33,8 +34,8 @@ const (
 // preflight says in one line why a lab cannot be started here, before anything
 // is made.
 func preflight(o Options) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a lab needs root, for namespaces and loop devices: run it with sudo")
+	if err := state.CheckRoot(); err != nil {
+		return err
 	}
 	for _, p := range []string{filepath.Join(o.Paths.Bin, "hyper"), filepath.Join(o.Paths.Bin, "containerd"), filepath.Join(o.Paths.CNI, "bridge"), o.Paths.Golden} {
 		if _, err := os.Stat(p); err != nil {
@@ -57,7 +58,59 @@ func preflight(o Options) error {
 	if err := checkMemory(o); err != nil {
 		return err
 	}
+	if err := checkPlace(o); err != nil {
+		return err
+	}
 	return checkDisk(o)
+}
+
+// maxSocketPath is the longest path that a Unix socket can have (unix(7):
+// sun_path, with its final zero).
+const maxSocketPath = 107
+
+// checkPlace looks at where the lab's files go: nodes keep their container
+// images there, as links to the cache's.
+func checkPlace(o Options) error {
+	dir, err := state.Dir(o.Name)
+	if err != nil {
+		return err
+	}
+	if socket := control.Socket(dir); len(socket) > maxSocketPath {
+		return fmt.Errorf("%s is too long a path for a socket: set %s to a shorter one", socket, state.EnvRoot)
+	}
+	at, err := existing(dir)
+	if err != nil {
+		return err
+	}
+	var fsys unix.Statfs_t
+	if err := unix.Statfs(at, &fsys); err != nil {
+		return fmt.Errorf("looking at the disk of %s: %w", at, err)
+	}
+	if fsys.Type == unix.OVERLAYFS_SUPER_MAGIC {
+		return fmt.Errorf("%s is on an overlay file system, which cannot hold container images: set %s to a directory on a disk or volume", at, state.EnvRoot)
+	}
+	var here, golden unix.Stat_t
+	if err := errors.Join(unix.Stat(at, &here), unix.Stat(o.Paths.Golden, &golden)); err != nil {
+		return fmt.Errorf("looking at the disk of %s: %w", at, err)
+	}
+	if here.Dev != golden.Dev {
+		return fmt.Errorf("%s and the cache %s are on different file systems, and nodes link images from there: set %s to a directory on the cache's", at, o.Paths.Golden, state.EnvRoot)
+	}
+	return nil
+}
+
+// existing is the directory, or the nearest one above it that exists.
+func existing(dir string) (string, error) {
+	for {
+		_, err := os.Stat(dir)
+		if err == nil || dir == "/" {
+			return dir, err
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("looking at %s: %w", dir, err)
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 func checkMemory(o Options) error {
@@ -97,22 +150,18 @@ func checkDisk(o Options) error {
 	if err != nil {
 		return err
 	}
-	at := root
-	for {
-		var st unix.Statfs_t
-		err := unix.Statfs(at, &st)
-		if errors.Is(err, fs.ErrNotExist) && at != "/" {
-			at = filepath.Dir(at)
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("looking at the disk below %s: %w", root, err)
-		}
-		have := int64(st.Bavail) * st.Bsize
-		need := diskBase + int64(o.Nodes)*(diskPerNode+int64(o.Disks)*min(o.DiskSize, diskPerDisk))
-		if have < need {
-			return fmt.Errorf("too little disk: %s free at %s, a lab of %d nodes with %d disks needs %s: make room, or set %s to a larger one", disk.FormatSize(have), at, o.Nodes, o.Disks, disk.FormatSize(need), state.EnvRoot)
-		}
-		return nil
+	at, err := existing(root)
+	if err != nil {
+		return err
 	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil {
+		return fmt.Errorf("looking at the disk of %s: %w", at, err)
+	}
+	have := int64(st.Bavail) * st.Bsize
+	need := diskBase + int64(o.Nodes)*(diskPerNode+int64(o.Disks)*min(o.DiskSize, diskPerDisk))
+	if have < need {
+		return fmt.Errorf("too little disk: %s free at %s, a lab of %d nodes with %d disks needs %s: make room, or set %s to a larger one", disk.FormatSize(have), at, o.Nodes, o.Disks, disk.FormatSize(need), state.EnvRoot)
+	}
+	return nil
 }

@@ -55,6 +55,14 @@ var (
 	ErrInUse = errors.New("in use")
 )
 
+// CheckRoot says in one line that a lab is root's, to who is not.
+func CheckRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a lab needs root, for namespaces and loop devices: run this with sudo")
+	}
+	return nil
+}
+
 // Root is the directory that holds the labs.
 func Root() (string, error) {
 	d := os.Getenv(EnvRoot)
@@ -176,6 +184,9 @@ func Load(name string) (Lab, error) {
 // Running is Load for a lab whose supervisor runs; otherwise the error says
 // what to do.
 func Running(name string) (Lab, error) {
+	if err := CheckRoot(); err != nil {
+		return Lab{}, err
+	}
 	l, err := Load(name)
 	if err != nil {
 		return l, err

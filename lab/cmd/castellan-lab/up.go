@@ -57,9 +57,9 @@ by side.`,
 
 // labPaths says where what a lab runs is in the cache.
 func labPaths() (cluster.Paths, error) {
-	if os.Geteuid() != 0 {
-		// Root's cache is not this user's: "not built" would mislead.
-		return cluster.Paths{}, fmt.Errorf("a lab needs root, for namespaces and loop devices: run it with sudo")
+	// Root's cache is not this user's: "not built" would mislead.
+	if err := state.CheckRoot(); err != nil {
+		return cluster.Paths{}, err
 	}
 	p, err := build.Lookup("bin", "golden", "cni")
 	if err != nil {

@@ -135,6 +135,33 @@ func (s Set) Make() error {
 				return err
 			}
 		}
+		if err := s.raiseShare(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// share is how many ordinary processes a lab counts for when processors are
+// scarce. The kernel shares them out between cgroups: without this a lab, which
+// is dozens of processes, would count for one.
+const share = 16
+
+// raiseShare gives the lab of the set its share. The unit of v1 is 1024 for a
+// process, that of v2 is 100 (cgroup-v2.rst, cpu.weight).
+func (s Set) raiseShare(h Hierarchy) error {
+	file, value := "cpu.shares", share*1024
+	switch {
+	case h.V2:
+		file, value = "cpu.weight", share*100
+	case !h.has("cpu"):
+		return nil
+	}
+	lab, _, _ := strings.Cut(s.path, "/")
+	for _, dir := range []string{filepath.Join(h.Mount, Base), filepath.Join(h.Mount, Base, lab)} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(value)), 0o644); err != nil {
+			return fmt.Errorf("giving %s its share of the processors: %w", dir, err)
+		}
 	}
 	return nil
 }
