@@ -3,11 +3,12 @@ package kit_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -16,7 +17,8 @@ import (
 
 // lifeOfAKeep is created, grown, shrunk and deleted. world gives a client and a
 // namespace.
-func lifeOfAKeep(world func(t testing.TB) (client.Client, string)) kittest.Scenario {
+func lifeOfAKeep(world func(t testing.TB) (client.Client, string)) *keepLife {
+	life := &keepLife{}
 	edit := func(rooms int) func(context.Context, *kittest.World) error {
 		return func(ctx context.Context, w *kittest.World) error {
 			list := &KeepList{}
@@ -35,14 +37,18 @@ func lifeOfAKeep(world func(t testing.TB) (client.Client, string)) kittest.Scena
 		}
 	}
 	var namespaceOf = map[*kittest.World]string{}
-	return kittest.Scenario{
+	life.Scenario = kittest.Scenario{
 		World: func(t testing.TB) *kittest.World {
 			c, ns := world(t)
 			d := newDepot()
 			w := &kittest.World{Env: kit.Env{Client: c}}
 			namespaceOf[w] = ns
 			w.Drivers = []kittest.Driver{kittest.Drive(func(env kit.Env) kit.Controller[*Keep, keepState] {
-				return &keeper{client: env.Client, depot: d}
+				c := &keeper{client: env.Client, depot: d}
+				if life.bad != nil {
+					life.bad(c)
+				}
+				return c
 			}, keepOptions(), kittest.KeysOf(&KeepList{}, ns))}
 			w.Step = func(ctx context.Context) (bool, error) { return servePods(ctx, c, ns) }
 			w.Check = func(ctx context.Context, _ kit.Effect) error { return keepInvariants(ctx, c, d, ns) }
@@ -68,7 +74,16 @@ func lifeOfAKeep(world func(t testing.TB) (client.Client, string)) kittest.Scena
 			}},
 		},
 	}
+	return life
 }
+
+// keepLife is a scenario whose controller can be made bad.
+type keepLife struct {
+	kittest.Scenario
+	bad func(c *keeper)
+}
+
+func (l *keepLife) spoil(bad func(c *keeper)) { l.bad = bad }
 
 // keepInvariants must hold after every effect: nothing is made for a keep without a
 // finalizer, the depot knows no keep that is not there, and no name is made twice.
@@ -100,53 +115,113 @@ func TestCrashAtEveryEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		return s.Client(), "ns"
-	}))
+	}).Scenario)
 	if len(res.Effects) < 20 || res.Runs != 3*len(res.Effects) {
 		t.Errorf("%d effects, %d runs: the scenario is smaller than it should be", len(res.Effects), res.Runs)
 	}
 	t.Logf("%d effects, %d runs", len(res.Effects), res.Runs)
 }
 
-// forgetful makes the rooms before it has a finalizer, and makes them anew in every
-// process: what the crash runs are there to find.
-type forgetful struct {
-	keeper
-	done bool
-}
-
-func (c *forgetful) Plan(k *Keep, s keepState) kit.Plan {
-	p := c.keeper.Plan(k, s)
-	if !c.done && s.There {
-		// A decision from memory instead of from what was seen.
-		p.Do = []kit.Action{removeRooms{k.Name}, setRooms{k.Name, k.Spec.Rooms}}
-		c.done = true
-	}
-	return p
-}
-
-// TestCrashRunsFindDecisionsFromMemory makes sure that the harness sees a controller
-// that is not re-entrant: its steady round has effects.
-func TestCrashRunsFindDecisionsFromMemory(t *testing.T) {
+// TestTheHarnessFindsBadControllers plants the mistakes that the crash runs are
+// there to find, one at a time.
+func TestTheHarnessFindsBadControllers(t *testing.T) {
 	scheme := keepScheme(t)
-	store, err := kittest.NewStore(scheme, newKeep("ns", "a", 1))
-	if err != nil {
-		t.Fatal(err)
+	tests := map[string]struct {
+		// spoil makes the controller of a new process bad.
+		spoil func(c *keeper)
+		// found is part of the error, or of the difference.
+		found string
+	}{
+		"decides from memory": {
+			spoil: func(c *keeper) {
+				told := false
+				good := *c
+				c.plan = func(k *Keep, s keepState) kit.Plan {
+					p := good.Plan(k, s)
+					if !told && s.There {
+						p.Do = []kit.Action{setRooms{k.Name, k.Spec.Rooms}}
+						told = true
+					}
+					return p
+				}
+			},
+			found: "a new process still did",
+		},
+		"takes an error for absence": {
+			spoil: func(c *keeper) {
+				good := *c
+				first := true
+				c.observe = func(ctx context.Context, k *Keep) (keepState, error) {
+					s, err := good.Observe(ctx, k)
+					if first {
+						s.There, first = false, false
+					}
+					return s, err
+				}
+			},
+			found: "a new process still did",
+		},
+		"is not the same when done twice": {
+			spoil: func(c *keeper) {
+				good := *c
+				c.plan = func(k *Keep, s keepState) kit.Plan {
+					p := good.Plan(k, s)
+					if p.Err == nil && !s.There {
+						// Two mutations, of which the second is never made up for.
+						p.Do = []kit.Action{setRooms{k.Name, k.Spec.Rooms}, setRooms{k.Name + "-spare", 1}}
+					}
+					return p
+				}
+			},
+			found: "-spare",
+		},
+		"makes something before the finalizer is there": {
+			spoil: func(c *keeper) {
+				good := *c
+				c.observe = func(ctx context.Context, k *Keep) (keepState, error) {
+					if k.Name == "a" && k.DeletionTimestamp != nil {
+						_ = c.depot.set("nobody", 1) // a mutation in Observe
+					}
+					return good.Observe(ctx, k)
+				}
+			},
+			found: "the depot has rooms for nobody",
+		},
 	}
-	d := newDepot()
-	env := kit.Env{Client: store.Client()}
-	for range 2 { // two processes
-		c := &forgetful{keeper: keeper{client: store.Client(), depot: d}}
-		r := kit.NewReconciler(kit.Controller[*Keep, keepState](c), env, keepOptions())
-		for range 6 {
-			if _, err := r.Reconcile(t.Context(), request("ns", "a")); err != nil {
-				t.Fatal(err)
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := lifeOfAKeep(func(t testing.TB) (client.Client, string) {
+				store, err := kittest.NewStore(scheme)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return store.Client(), "ns"
+			})
+			s.spoil(tt.spoil)
+			if got := findings(t, s.Scenario); !strings.Contains(got, tt.found) {
+				t.Errorf("not found; the harness says: %s", got)
+			}
+		})
+	}
+}
+
+// findings plays a scenario in all ways until something is found.
+func findings(t *testing.T, s kittest.Scenario) string {
+	t.Helper()
+	base, err := kittest.Play(t, s, 0, kittest.Before)
+	if err != nil {
+		return err.Error()
+	}
+	for k := range base.Effects {
+		for _, mode := range []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost} {
+			got, err := kittest.Play(t, s, k+1, mode)
+			if err != nil {
+				return err.Error()
+			}
+			if d := cmp.Diff(base.Digest, got.Digest); d != "" {
+				return d
 			}
 		}
 	}
-	if d.made["a"] < 3 {
-		t.Fatalf("the bad controller made the rooms %d times; it is to show what a crash does", d.made["a"])
-	}
-	if err := keepInvariants(t.Context(), store.Client(), d, "ns"); err == nil || apierrors.IsNotFound(err) {
-		t.Errorf("the invariants do not see it: %v", err)
-	}
+	return "nothing"
 }

@@ -131,9 +131,22 @@ type Result struct {
 	Digest string
 	// Runs with a crash.
 	Runs int
-	// SteadyWrites are the effects of one more round after the end; always 0, or the
-	// test has failed.
-	SteadyWrites int
+	// Rounds in which something happened.
+	Rounds int
+}
+
+// trace gives all effects, for the message of a failure.
+func (r Result) trace(k int) string {
+	var b strings.Builder
+	b.WriteString("effects:\n")
+	for i, e := range r.Effects {
+		mark := "  "
+		if i+1 == k {
+			mark = "* "
+		}
+		fmt.Fprintf(&b, "%s%d %s\n", mark, i+1, e)
+	}
+	return b.String()
 }
 
 // Run runs a scenario without faults, and then with a crash at every effect in every
@@ -142,38 +155,59 @@ type Result struct {
 // world still sees effects.
 func Run(t *testing.T, s Scenario) Result {
 	t.Helper()
-	base := s.run(t, fault{})
-	if t.Failed() {
-		return Result{Effects: base.hook.effects}
+	base, err := Play(t, s, 0, Before)
+	if err != nil {
+		t.Fatalf("without faults: %v", err)
 	}
-	res := Result{Effects: base.hook.effects, Digest: base.digest}
 	modes := s.Modes
 	if modes == nil {
 		modes = []Mode{Before, After, ReplyLost}
 	}
-	for k := 1; k <= len(res.Effects); k += max(s.Every, 1) {
+	for k := 1; k <= len(base.Effects); k += max(s.Every, 1) {
 		for _, mode := range modes {
-			res.Runs++
-			name := fmt.Sprintf("%03d-%s-%s", k, mode, slug(res.Effects[k-1]))
+			base.Runs++
+			name := fmt.Sprintf("%03d-%s-%s", k, mode, slug(base.Effects[k-1]))
 			t.Run(name, func(t *testing.T) {
-				got := s.run(t, fault{k: k, mode: mode, rounds: base.rounds + orElse(s.Extra, 10)})
-				if !got.hook.fired {
-					t.Errorf("effect %d did not come: the run is not repeatable", k)
+				bounded := s
+				bounded.Rounds = base.Rounds + orElse(s.Extra, 10)
+				got, err := Play(t, bounded, k, mode)
+				if err != nil {
+					t.Fatal(err)
 				}
-				if d := cmp.Diff(lines(base.digest), lines(got.digest)); d != "" && !t.Failed() {
-					t.Errorf("the end differs from the run without faults (-without +with):\n%s\n%s", d, got.hook.trace())
+				if d := cmp.Diff(lines(base.Digest), lines(got.Digest)); d != "" {
+					t.Errorf("the end differs from the run without faults (-without +with):\n%s\n%s", d, got.trace(k))
 				}
 			})
 		}
 	}
-	return res
+	return base
 }
 
-// RunOnce runs a scenario without faults.
-func RunOnce(t *testing.T, s Scenario) Result {
+// Play runs a scenario once, with a crash at effect k (0: none). The error says what
+// is wrong with the run in itself: it does not come to an end, fails, breaks an
+// invariant, is not steady afterwards, or never reaches effect k. The digest is left
+// to the caller.
+func Play(t testing.TB, s Scenario, k int, mode Mode) (Result, error) {
 	t.Helper()
-	out := s.run(t, fault{})
-	return Result{Effects: out.hook.effects, Digest: out.digest}
+	ctx := t.Context()
+	w := s.World(t)
+	h := &hook{k: k, mode: mode, check: func(e kit.Effect) error {
+		if w.Check == nil {
+			return nil
+		}
+		return w.Check(ctx, e)
+	}}
+	r := &running{s: s, w: w, hook: h, clock: clocktesting.NewFakeClock(Stopped())}
+	w.Env.Hook, w.Env.Clock = h, r.clock
+	err := r.play(ctx)
+	res := Result{Effects: h.effects, Rounds: r.rounds}
+	if err == nil && w.Digest != nil {
+		res.Digest, err = w.Digest(ctx)
+	}
+	if err != nil {
+		return res, fmt.Errorf("%w\n%s", err, res.trace(k))
+	}
+	return res, nil
 }
 
 func lines(s string) []string { return strings.Split(s, "\n") }
@@ -194,135 +228,102 @@ func orElse(n, other int) int {
 	return n
 }
 
-type fault struct {
-	k      int // 0: none
-	mode   Mode
-	rounds int // bound, if not 0
+// running is one run of a scenario.
+type running struct {
+	s       Scenario
+	w       *World
+	hook    *hook
+	clock   *clocktesting.FakeClock
+	runners []Runner // what is lost in a crash
+	rounds  int
 }
 
-type outcome struct {
-	hook   *hook
-	digest string
-	rounds int
+func (r *running) boot() {
+	r.runners = nil
+	for _, d := range r.w.Drivers {
+		r.runners = append(r.runners, d(r.w.Env))
+	}
 }
 
-// process is what is lost in a crash.
-type process struct{ runners []Runner }
-
-// run makes one run in a fresh world.
-func (s Scenario) run(t *testing.T, f fault) outcome {
-	t.Helper()
-	ctx := t.Context()
-	w := s.World(t)
-	clock := clocktesting.NewFakeClock(Stopped())
-	h := &hook{fault: f, check: func(e kit.Effect) error {
-		if w.Check == nil {
-			return nil
+func (r *running) play(ctx context.Context) error {
+	r.boot()
+	for _, act := range r.s.Acts {
+		if err := act.Do(ctx, r.w); err != nil {
+			return fmt.Errorf("%s: %w", act.Name, err)
 		}
-		return w.Check(ctx, e)
-	}}
-	w.Env.Hook, w.Env.Clock = h, clock
-	out := outcome{hook: h}
-	p := s.boot(w)
-	for _, act := range s.Acts {
-		if err := act.Do(ctx, w); err != nil {
-			t.Fatalf("%s: %v", act.Name, err)
-		}
-		var err error
-		if p, err = s.drive(ctx, w, p, clock, h, &out.rounds, f.rounds); err != nil {
-			t.Fatalf("after %q: %v\n%s", act.Name, err, h.trace())
+		if err := r.drive(ctx); err != nil {
+			return fmt.Errorf("after %q: %w", act.Name, err)
 		}
 	}
-	for _, err := range h.broken {
-		t.Errorf("%v\n%s", err, h.trace())
+	if r.hook.k > 0 && !r.hook.fired {
+		return fmt.Errorf("effect %d did not come: the run cannot be repeated", r.hook.k)
 	}
-	s.steady(ctx, t, w, p, h)
-	if w.Digest != nil {
-		var err error
-		if out.digest, err = w.Digest(ctx); err != nil {
-			t.Fatalf("taking the digest: %v", err)
-		}
+	if err := errors.Join(r.hook.broken...); err != nil {
+		return err
 	}
-	return out
-}
-
-func (s Scenario) boot(w *World) *process {
-	p := &process{}
-	for _, d := range w.Drivers {
-		p.runners = append(p.runners, d(w.Env))
-	}
-	return p
+	return r.steady(ctx)
 }
 
 // drive reconciles everything until nothing happens for the time of Settle.
-func (s Scenario) drive(ctx context.Context, w *World, p *process, clock *clocktesting.FakeClock, h *hook, rounds *int, bound int) (*process, error) {
-	settle := s.Settle
+func (r *running) drive(ctx context.Context) error {
+	settle := r.s.Settle
 	if settle == 0 {
 		settle = 2 * time.Minute
 	}
-	if bound == 0 {
-		bound = orElse(s.Rounds, 1000)
-	}
+	bound := orElse(r.s.Rounds, 1000)
 	quiet := time.Duration(0)
-	var failures []string
 	for {
-		before := h.total()
+		before := r.hook.total()
 		changed := false
-		if w.Step != nil {
+		if r.w.Step != nil {
 			var err error
-			if changed, err = w.Step(ctx); err != nil {
-				return p, fmt.Errorf("moving the world: %w", err)
+			if changed, err = r.w.Step(ctx); err != nil {
+				return fmt.Errorf("moving the world: %w", err)
 			}
 		}
-		after, failed, crashed, err := s.round(ctx, w, p, h)
+		after, failures, err := r.round(ctx)
 		if err != nil {
-			return p, err
+			return err
 		}
-		failures = failed
-		if crashed {
-			p = s.boot(w)
+		if changed || r.hook.total() != before {
 			quiet = 0
-			*rounds++
-			continue
-		}
-		if changed || h.total() != before {
-			quiet = 0
-			if *rounds++; *rounds > bound {
-				return p, fmt.Errorf("not quiet after %d rounds", bound)
+			if r.rounds++; r.rounds > bound {
+				return fmt.Errorf("not quiet after %d rounds", bound)
 			}
-			clock.Step(10 * time.Millisecond)
+			r.clock.Step(10 * time.Millisecond)
 			continue
 		}
 		if quiet >= settle {
-			break
+			if len(failures) > 0 {
+				return fmt.Errorf("quiet, but failing: %s", strings.Join(failures, "; "))
+			}
+			return nil
 		}
 		if after == 0 {
 			after = settle
 		}
-		clock.Step(after)
+		r.clock.Step(after)
 		quiet += after
 	}
-	if len(failures) > 0 {
-		return p, fmt.Errorf("quiet, but failing: %s", strings.Join(failures, "; "))
-	}
-	return p, nil
 }
 
-// round reconciles every key once. after is the smallest time that a pass asked for.
-func (s Scenario) round(ctx context.Context, w *World, p *process, h *hook) (after time.Duration, failures []string, crashed bool, err error) {
-	for _, r := range p.runners {
-		keys, err := r.Keys(ctx, w.Env.Client)
+// round reconciles every key once, or until the process dies, and then starts a new
+// one. after is the smallest time that a pass asked for.
+func (r *running) round(ctx context.Context) (after time.Duration, failures []string, err error) {
+	for _, runner := range r.runners {
+		keys, err := runner.Keys(ctx, r.w.Env.Client)
 		if err != nil {
-			return 0, nil, false, fmt.Errorf("finding the keys of %s: %w", r.Name, err)
+			return 0, nil, fmt.Errorf("finding the keys of %s: %w", runner.Name, err)
 		}
 		for _, key := range keys {
-			res, err := r.Reconcile.Reconcile(ctx, reconcile.Request{NamespacedName: key})
-			if h.dead() {
-				h.revive()
-				return 0, nil, true, nil
+			res, err := runner.Reconcile.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+			if r.hook.dead() {
+				r.hook.revive()
+				r.boot()
+				return 0, nil, nil
 			}
 			if err != nil {
-				failures = append(failures, fmt.Sprintf("%s %s: %v", r.Name, key, err))
+				failures = append(failures, fmt.Sprintf("%s %s: %v", runner.Name, key, err))
 				res.RequeueAfter = time.Second
 			}
 			if res.RequeueAfter > 0 && (after == 0 || res.RequeueAfter < after) {
@@ -330,26 +331,31 @@ func (s Scenario) round(ctx context.Context, w *World, p *process, h *hook) (aft
 			}
 		}
 	}
-	return after, failures, false, nil
+	return after, failures, nil
 }
 
 // steady makes one more round, with a new process, which must not do anything.
-func (s Scenario) steady(ctx context.Context, t *testing.T, w *World, _ *process, h *hook) {
-	t.Helper()
-	before := h.total()
-	p := s.boot(w)
-	if _, failures, _, err := s.round(ctx, w, p, h); err != nil || len(failures) > 0 {
-		t.Errorf("one more round: %v %v", err, failures)
+func (r *running) steady(ctx context.Context) error {
+	before := len(r.hook.effects)
+	r.boot()
+	_, failures, err := r.round(ctx)
+	if err != nil {
+		return err
 	}
-	if extra := h.since(before); len(extra) > 0 {
-		t.Errorf("the world was quiet, and a new process still did:\n%v", extra)
+	if len(failures) > 0 {
+		return fmt.Errorf("one more round fails: %s", strings.Join(failures, "; "))
 	}
+	if extra := r.hook.effects[before:]; len(extra) > 0 {
+		return fmt.Errorf("the world was quiet, and a new process still did: %v", extra)
+	}
+	return nil
 }
 
 // hook counts effects and kills the process at one of them.
 type hook struct {
 	mu      sync.Mutex
-	fault   fault
+	k       int // 0: none
+	mode    Mode
 	check   func(kit.Effect) error
 	effects []kit.Effect
 	open    []int // numbers of the effects between Before and After; a Step is within its action
@@ -372,7 +378,7 @@ func (h *hook) Before(_ context.Context, e kit.Effect) error {
 		return killed{}
 	}
 	h.effects = append(h.effects, e)
-	if h.fault.k == len(h.effects) && !h.fired && h.fault.mode == Before {
+	if h.k == len(h.effects) && !h.fired && h.mode == Before {
 		h.fired, h.dying = true, true
 		return killed{}
 	}
@@ -387,7 +393,7 @@ func (h *hook) After(_ context.Context, e kit.Effect, err error) error {
 	n := h.open[len(h.open)-1]
 	h.open = h.open[:len(h.open)-1]
 	if h.dying {
-		if h.fault.mode == ReplyLost {
+		if h.mode == ReplyLost {
 			return nil // an effect within this one has lost its reply; the pass goes on until its next effect
 		}
 		return killed{}
@@ -395,11 +401,11 @@ func (h *hook) After(_ context.Context, e kit.Effect, err error) error {
 	if bad := h.check(e); bad != nil {
 		h.broken = append(h.broken, fmt.Errorf("after effect %d (%s): %w", n, e.What, bad))
 	}
-	if h.fault.k != n || h.fired {
+	if h.k != n || h.fired {
 		return nil
 	}
 	h.fired, h.dying = true, true
-	if h.fault.mode == ReplyLost && err == nil {
+	if h.mode == ReplyLost && err == nil {
 		return &kit.ReplyLostError{Effect: e}
 	}
 	return killed{}
@@ -423,28 +429,6 @@ func (h *hook) total() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.effects) + h.crashes
-}
-
-func (h *hook) since(n int) []kit.Effect {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.effects[min(max(n-h.crashes, 0), len(h.effects)):]
-}
-
-// trace gives all effects, for the message of a failure.
-func (h *hook) trace() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var b strings.Builder
-	b.WriteString("effects:\n")
-	for i, e := range h.effects {
-		mark := "  "
-		if i+1 == h.fault.k {
-			mark = "* "
-		}
-		fmt.Fprintf(&b, "%s%d %s\n", mark, i+1, e)
-	}
-	return b.String()
 }
 
 // IsKilled says whether an error of Reconcile is the death of the process.
