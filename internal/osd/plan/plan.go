@@ -1,0 +1,218 @@
+// Package plan decides about a cluster's OSD Deployments: which are made, which
+// are left, which are updated next. There is one writer for each OSD, and this
+// is its head.
+//
+// It is pure. An OSD is started only from a record whose uuid is the one that
+// Ceph knows for that id: whatever else carries the id is an old disk. What Ceph
+// did not say is never a reason to change anything.
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+)
+
+// Known is what Ceph's OSD map says of an id.
+type Known struct {
+	UUID      string
+	Up, In    bool
+	Destroyed bool
+}
+
+// Record is an OSD that a node has found on its disks.
+type Record struct {
+	prepare.Result
+	Node, Host string
+}
+
+// Live is an OSD's Deployment.
+type Live struct {
+	// UUID and Host it was made for; UUID is empty when its note cannot be read.
+	UUID, Host string
+	Record     Record
+	// UpToDate says that its template is the wanted one; it is only known for those
+	// that are kept.
+	UpToDate bool
+	// Skipped by the label ceph.rook.io/do-not-reconcile, Stopped with 0 replicas,
+	// Ready when its pod answers, Settled when the Deployment's controller has
+	// caught up with its spec.
+	Skipped, Stopped, Ready, Settled bool
+}
+
+// State is everything that bears on the decisions.
+type State struct {
+	// Answered says that Ceph's map has been read.
+	Answered bool
+	Known    map[int]Known
+	Records  []Record
+	Live     map[int]Live
+}
+
+// What is to be done with an OSD.
+type What string
+
+// The decisions.
+const (
+	Create  What = "Create"  // make the Deployment
+	Keep    What = "Keep"    // it is as it should be, or will be after an update
+	Rebuild What = "Rebuild" // the id has another disk now; the Deployment follows it
+	Leave   What = "Leave"   // not ours to touch
+	Ignore  What = "Ignore"  // a record from which nothing is started
+	Ask     What = "Ask"     // a person has to decide
+)
+
+// Decision is about one OSD id.
+type Decision struct {
+	ID     int
+	What   What
+	Record Record
+	// Why is for the user, for all but Create and Keep.
+	Why string
+}
+
+// Decide returns one decision for each id that has a record or a Deployment, in
+// the order of ids.
+func Decide(s State) []Decision {
+	byID := map[int][]Record{}
+	for _, r := range s.Records {
+		byID[r.ID] = append(byID[r.ID], r)
+	}
+	ids := map[int]bool{}
+	for id := range byID {
+		ids[id] = true
+	}
+	for id := range s.Live {
+		ids[id] = true
+	}
+	var out []Decision
+	for id := range ids {
+		out = append(out, s.decide(id, byID[id]))
+	}
+	slices.SortFunc(out, func(a, b Decision) int { return a.ID - b.ID })
+	return out
+}
+
+func (s State) decide(id int, records []Record) Decision {
+	live, has := s.Live[id]
+	d := Decision{ID: id}
+	if has && live.Skipped {
+		d.What, d.Why = Leave, "its Deployment has the label ceph.rook.io/do-not-reconcile"
+		return d
+	}
+	if !s.Answered {
+		d.What, d.Record, d.Why = Keep, live.Record, "Ceph does not answer"
+		if !has {
+			d.What = Ignore
+		}
+		return d
+	}
+	current, why := s.current(id, records)
+	switch {
+	case len(current) > 1:
+		d.What, d.Why = Ask, fmt.Sprintf("osd.%d (%s) is reported by %s; it is started on none but where it runs", id, current[0].UUID, nodesOf(current))
+		if has {
+			d.Record = live.Record
+		}
+	case len(current) == 0 && has:
+		d.What, d.Record, d.Why = Keep, live.Record, why
+	case len(current) == 0:
+		d.What, d.Why = Ignore, why
+	case !has:
+		d.What, d.Record = Create, current[0]
+	case live.UUID == current[0].UUID || live.UUID == "":
+		d.What, d.Record = Keep, current[0]
+	default:
+		d.What, d.Record = Rebuild, current[0]
+		d.Why = fmt.Sprintf("osd.%d has a new disk: uuid %s instead of %s", id, current[0].UUID, live.UUID)
+	}
+	return d
+}
+
+// current are the records that are the OSD as Ceph knows it; why says what is
+// wrong with the others.
+func (s State) current(id int, records []Record) (current []Record, why string) {
+	known, exists := s.Known[id]
+	switch {
+	case !exists:
+		return nil, fmt.Sprintf("Ceph has no osd.%d", id)
+	case known.Destroyed:
+		return nil, fmt.Sprintf("osd.%d is destroyed and waits for a new disk", id)
+	}
+	for _, r := range records {
+		if r.UUID == known.UUID {
+			current = append(current, r)
+			continue
+		}
+		why = fmt.Sprintf("the disk %s on %s carries osd.%d with uuid %s, but Ceph knows %s: it is an old disk", r.Data.Path, r.Node, id, r.UUID, known.UUID)
+	}
+	return current, why
+}
+
+func nodesOf(records []Record) string {
+	var nodes []string
+	for _, r := range records {
+		nodes = append(nodes, r.Node)
+	}
+	slices.Sort(nodes)
+	return "nodes " + strings.Join(nodes, " and ")
+}
+
+// Rolling is the state of an update.
+type Rolling struct {
+	// Moving are OSDs that restart right now: the next set waits for them.
+	Moving []int
+	// Next are the OSDs to ask Ceph about: all outdated ones of one host.
+	Next []int
+	// Left is how many outdated OSDs there are, Next included.
+	Left int
+}
+
+// Roll finds the next OSDs to update: those of one host together, since Ceph's
+// failure domain is a host or more and they can then go at once. An outdated OSD
+// that is down is updated by itself, without waiting for anything: the new
+// template may be what it needs.
+func Roll(s State, outdated []int, limit int) (down []int, r Rolling) {
+	r.Left = len(outdated)
+	for _, id := range sortedIDs(s.Live) {
+		l := s.Live[id]
+		if !l.Skipped && !l.Stopped && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
+			r.Moving = append(r.Moving, id)
+		}
+	}
+	byHost := map[string][]int{}
+	var hosts []string
+	for _, id := range outdated {
+		l := s.Live[id]
+		if s.Answered && !s.Known[id].Up && !l.Ready {
+			down = append(down, id)
+			continue
+		}
+		if byHost[l.Host] == nil {
+			hosts = append(hosts, l.Host)
+		}
+		byHost[l.Host] = append(byHost[l.Host], id)
+	}
+	if len(r.Moving) > 0 || len(hosts) == 0 {
+		return down, r
+	}
+	slices.Sort(hosts)
+	next := byHost[hosts[0]]
+	slices.Sort(next)
+	if limit > 0 && len(next) > limit {
+		next = next[:limit]
+	}
+	r.Next = next
+	return down, r
+}
+
+func sortedIDs(m map[int]Live) []int {
+	ids := make([]int, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
