@@ -160,7 +160,7 @@ func (g *Guest) plug(ctx context.Context, d Disk) error {
 	ctx, cancel := context.WithTimeout(ctx, plugLimit)
 	defer cancel()
 	err := g.poll(ctx, func() error {
-		disks, err := g.client.Disks(ctx)
+		disks, err := g.client.Disks(ctx, false)
 		if err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (g *Guest) unplug(ctx context.Context, d Disk) error {
 	if err == nil {
 		return nil
 	}
-	disks, listErr := g.client.Disks(ctx)
+	disks, listErr := g.client.Disks(ctx, true)
 	for _, seen := range disks {
 		if seen.Name == d.Name && len(seen.Holders) > 0 {
 			return fmt.Errorf("pulling the disk %s: %s is %s: end that first", d.Serial, d.Name, strings.Join(seen.Holders, ", "))
@@ -275,7 +275,7 @@ func (g *Guest) Disks(ctx context.Context) ([]Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen, err := g.client.Disks(ctx)
+	seen, err := g.client.Disks(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +307,7 @@ func (g *Guest) console(ctx context.Context, command string) (string, error) {
 
 // poll repeats f until it succeeds or ctx ends; the error is then f's last.
 func (g *Guest) poll(ctx context.Context, f func() error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		err := f()

@@ -120,10 +120,11 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// Disks lists the guest's disks.
-func (c *Client) Disks(ctx context.Context) ([]Disk, error) {
+// Disks lists the guest's disks; with what stands on each if holders is true,
+// which means looking at every open file of every process.
+func (c *Client) Disks(ctx context.Context, holders bool) ([]Disk, error) {
 	var disks []Disk
-	if err := c.value(ctx, request{Op: opDisks}, &disks); err != nil {
+	if err := c.value(ctx, request{Op: opDisks, Holders: holders}, &disks); err != nil {
 		return nil, fmt.Errorf("listing the guest's disks: %w", err)
 	}
 	return disks, nil

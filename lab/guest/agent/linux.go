@@ -76,13 +76,10 @@ func memField(meminfo []byte, name string) uint64 {
 	return 0
 }
 
-// Disks lists the ubd disks by name, with what stands on each.
-func (l *Linux) Disks() ([]Disk, error) {
+// Disks lists the ubd disks by name, with what stands on each if holders is
+// true.
+func (l *Linux) Disks(holders bool) ([]Disk, error) {
 	entries, err := os.ReadDir(filepath.Join(l.Root, "sys/block"))
-	if err != nil {
-		return nil, err
-	}
-	mounts, err := l.mounts()
 	if err != nil {
 		return nil, err
 	}
@@ -92,16 +89,22 @@ func (l *Linux) Disks() ([]Disk, error) {
 		if !strings.HasPrefix(e.Name(), "ubd") {
 			continue
 		}
-		d, err := l.disk(e.Name(), mounts, links)
+		d, err := l.disk(e.Name())
 		if err != nil {
 			return nil, err
+		}
+		d.Links = links[d.Name]
+		if holders {
+			if d.Holders, err = l.holders(d.Name); err != nil {
+				return nil, err
+			}
 		}
 		disks = append(disks, d)
 	}
 	return disks, nil
 }
 
-func (l *Linux) disk(name string, mounts map[string][]string, links map[string][]string) (Disk, error) {
+func (l *Linux) disk(name string) (Disk, error) {
 	dir := filepath.Join(l.Root, "sys/block", name)
 	size, err := os.ReadFile(filepath.Join(dir, "size"))
 	if err != nil {
@@ -116,27 +119,36 @@ func (l *Linux) disk(name string, mounts map[string][]string, links map[string][
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Disk{}, err
 	}
-	d := Disk{Name: name, Size: sectors * 512, Serial: strings.TrimSpace(string(serial)), Links: links[name]}
-	nodes, err := l.nodes(name)
+	return Disk{Name: name, Size: sectors * 512, Serial: strings.TrimSpace(string(serial))}, nil
+}
+
+// holders says what stands on a disk or one of its partitions.
+func (l *Linux) holders(disk string) ([]string, error) {
+	nodes, err := l.nodes(disk)
 	if err != nil {
-		return Disk{}, err
+		return nil, err
+	}
+	mounts, err := l.mounts()
+	if err != nil {
+		return nil, err
+	}
+	dms, err := l.dmHolders(disk)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, dm := range dms {
+		out = append(out, "device-mapper "+dm)
 	}
 	openBy := l.openBy(nodes)
 	for _, node := range nodes {
 		for _, at := range mounts[node] {
-			d.Holders = append(d.Holders, "mounted on "+at)
+			out = append(out, "mounted on "+at)
 		}
-		d.Holders = append(d.Holders, openBy[node]...)
+		out = append(out, openBy[node]...)
 	}
-	dms, err := l.dmHolders(name)
-	if err != nil {
-		return Disk{}, err
-	}
-	for _, dm := range dms {
-		d.Holders = append(d.Holders, "device-mapper "+dm)
-	}
-	slices.Sort(d.Holders)
-	return d, nil
+	slices.Sort(out)
+	return out, nil
 }
 
 // nodes are the names of a disk and its partitions.

@@ -23,7 +23,7 @@ import (
 // running programs and writing files.
 type Host interface {
 	Info() (Info, error)
-	Disks() ([]Disk, error)
+	Disks(holders bool) ([]Disk, error)
 	CutHolders(ctx context.Context, disk string) error
 	// PowerOff does not return when it succeeds.
 	PowerOff() error
@@ -109,7 +109,7 @@ func (s *Server) answer(ctx context.Context, cancel context.CancelFunc, f *frame
 	case opInfo:
 		rep.Value, err = asJSON(s.host.Info())
 	case opDisks:
-		rep.Value, err = asJSON(s.host.Disks())
+		rep.Value, err = asJSON(s.host.Disks(req.Holders))
 	case opCutHolders:
 		err = s.host.CutHolders(ctx, req.Path)
 	case opPowerOff:

@@ -67,6 +67,7 @@ type request struct {
 	Dir     string   `json:"dir,omitempty"`
 	Path    string   `json:"path,omitempty"`
 	Mode    uint32   `json:"mode,omitempty"`
+	Holders bool     `json:"holders,omitempty"`
 }
 
 // reply ends a connection. Error is empty when the operation was carried out;

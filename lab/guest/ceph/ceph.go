@@ -78,6 +78,7 @@ pid_file = /run/ceph/$type.$id.pid
 admin_socket = /run/ceph/$cluster-$name.asok
 mgr_stats_period = 2
 mgr_initial_modules =
+mgr_disabled_modules = alerts cephadm dashboard influx insights iostat localpool mirroring nfs osd_perf_query osd_support prometheus rook selftest smb snap_schedule stats telegraf test_orchestrator
 `
 
 // Bootstrap starts a mon named a and a mgr named x in a guest that has no

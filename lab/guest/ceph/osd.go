@@ -56,8 +56,9 @@ type Volume struct {
 	LV   string `json:"lv_name"`
 	Path string `json:"lv_path"`
 	// UUID is the LV's; a dm-crypt mapping on it has it as its name.
-	UUID string            `json:"lv_uuid"`
-	Type string            `json:"type"`
+	UUID string `json:"lv_uuid"`
+	Type string `json:"type"`
+	// Tags are the LV's tags of Ceph, without the secret that is one of them.
 	Tags map[string]string `json:"tags"`
 	// Devices are the disks that it lies on.
 	Devices []string `json:"devices"`
@@ -68,10 +69,11 @@ func (c *Cluster) PrepareOSDs(ctx context.Context, l Layout) ([]OSD, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	before, err := c.OSDs(ctx)
+	before, err := c.known(ctx)
 	if err != nil {
 		return nil, err
 	}
+	var fresh []OSD
 	name := fmt.Sprintf("prepare %d OSDs", len(l.Data))
 	err = c.timed(ctx, name, func(ctx context.Context) error {
 		for _, argv := range l.commands() {
@@ -79,22 +81,40 @@ func (c *Cluster) PrepareOSDs(ctx context.Context, l Layout) ([]OSD, error) {
 				return err
 			}
 		}
+		// Each start of ceph-volume takes seconds in a guest: ask for the one
+		// kind only.
+		list := c.rawOSDs
+		if l.LVM {
+			list = c.lvmOSDs
+		}
+		after, err := list(ctx)
+		if err != nil {
+			return err
+		}
+		fresh = slices.DeleteFunc(after, func(o OSD) bool { return slices.Contains(before, o.UUID) })
+		sortByID(fresh)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	after, err := c.OSDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	fresh := slices.DeleteFunc(after, func(o OSD) bool {
-		return slices.ContainsFunc(before, func(b OSD) bool { return b.UUID == o.UUID })
-	})
 	if len(fresh) != len(l.Data) {
 		return fresh, fmt.Errorf("ceph-volume made %d OSDs on %d disks", len(fresh), len(l.Data))
 	}
 	return fresh, nil
+}
+
+// known are the UUIDs of the OSDs in the OSDMap.
+func (c *Cluster) known(ctx context.Context) ([]string, error) {
+	var dump osdDump
+	if err := c.JSON(ctx, &dump, "osd", "dump"); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range dump.OSDs {
+		out = append(out, o.UUID)
+	}
+	return out, nil
 }
 
 // commands are the programs that prepare OSDs in this layout.
@@ -119,29 +139,49 @@ func (l Layout) commands() [][]string {
 // OSDs lists what ceph-volume finds on the guest's disks, by id. While an old
 // disk is still plugged in, its OSD is listed beside the one that replaced it.
 func (c *Cluster) OSDs(ctx context.Context) ([]OSD, error) {
-	lvm, err := c.run(ctx, "ceph-volume", "lvm", "list", "--format", "json")
+	out, err := c.lvmOSDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := c.run(ctx, "ceph-volume", "raw", "list", "--format", "json")
+	raw, err := c.rawOSDs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out, err := parseLVMList([]byte(lvm))
-	if err != nil {
-		return nil, fmt.Errorf("reading ceph-volume lvm list: %w", err)
-	}
-	rawOSDs, err := parseRawList([]byte(raw), c.FSID)
-	if err != nil {
-		return nil, fmt.Errorf("reading ceph-volume raw list: %w", err)
-	}
-	for _, o := range rawOSDs {
+	for _, o := range raw {
 		// raw list shows the devices of encrypted LVM OSDs too.
 		if !slices.ContainsFunc(out, func(l OSD) bool { return l.UUID == o.UUID }) {
 			out = append(out, o)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b OSD) int { return a.ID - b.ID })
+	sortByID(out)
+	return out, nil
+}
+
+func sortByID(osds []OSD) {
+	slices.SortStableFunc(osds, func(a, b OSD) int { return a.ID - b.ID })
+}
+
+func (c *Cluster) lvmOSDs(ctx context.Context) ([]OSD, error) {
+	list, err := c.run(ctx, "ceph-volume", "lvm", "list", "--format", "json")
+	if err != nil {
+		return nil, err
+	}
+	out, err := parseLVMList([]byte(list))
+	if err != nil {
+		return nil, fmt.Errorf("reading ceph-volume lvm list: %w", err)
+	}
+	return out, nil
+}
+
+func (c *Cluster) rawOSDs(ctx context.Context) ([]OSD, error) {
+	list, err := c.run(ctx, "ceph-volume", "raw", "list", "--format", "json")
+	if err != nil {
+		return nil, err
+	}
+	out, err := parseRawList([]byte(list), c.FSID)
+	if err != nil {
+		return nil, fmt.Errorf("reading ceph-volume raw list: %w", err)
+	}
 	return out, nil
 }
 
@@ -157,6 +197,7 @@ func parseLVMList(b []byte) ([]OSD, error) {
 			return nil, fmt.Errorf("%q is no OSD id", id)
 		}
 		for _, v := range volumes {
+			delete(v.Tags, "ceph.cephx_lockbox_secret")
 			uuid := v.Tags["ceph.osd_fsid"]
 			o := byUUID[uuid]
 			if o == nil {
@@ -216,8 +257,41 @@ func (c *Cluster) StartOSD(ctx context.Context, o OSD) error {
 		if _, err := c.run(ctx, activate...); err != nil {
 			return err
 		}
-		_, err := c.run(ctx, "ceph-osd", "-i", id, "--setuser", "ceph", "--setgroup", "ceph")
-		return err
+		return c.startDaemon(ctx, o.ID)
+	})
+}
+
+func (c *Cluster) startDaemon(ctx context.Context, id int) error {
+	_, err := c.run(ctx, "ceph-osd", "-i", strconv.Itoa(id), "--setuser", "ceph", "--setgroup", "ceph")
+	return err
+}
+
+// startAll is StartOSD for all OSDs of a guest that has no others: LVM ones
+// are activated by one command, which saves a start of ceph-volume for each.
+func (c *Cluster) startAll(ctx context.Context, osds []OSD) error {
+	if slices.ContainsFunc(osds, func(o OSD) bool { return !o.LVM }) {
+		for _, o := range osds {
+			if err := c.StartOSD(ctx, o); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return c.timed(ctx, fmt.Sprintf("start %d OSDs", len(osds)), func(ctx context.Context) error {
+		for _, o := range osds {
+			if err := c.UnmountOSD(ctx, o.ID); err != nil {
+				return err
+			}
+		}
+		if _, err := c.run(ctx, "ceph-volume", "lvm", "activate", "--all", "--no-systemd"); err != nil {
+			return err
+		}
+		for _, o := range osds {
+			if err := c.startDaemon(ctx, o.ID); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -297,54 +371,48 @@ func (c *Cluster) WaitUp(ctx context.Context, ids ...int) error {
 	})
 }
 
-// osdDump is what of "ceph osd dump" tells whether OSDs are up.
+// osdDump is what of "ceph osd dump" is looked at.
 type osdDump struct {
-	OSDs []struct {
-		ID int `json:"osd"`
-		Up int `json:"up"`
-	} `json:"osds"`
+	OSDs []osdEntry `json:"osds"`
 }
 
+type osdEntry struct {
+	ID   int    `json:"osd"`
+	UUID string `json:"uuid"`
+	Up   int    `json:"up"`
+}
+
+// up reports whether all the OSDs with these ids are up.
 func (d osdDump) up(ids []int) bool {
 	for _, id := range ids {
-		i := slices.IndexFunc(d.OSDs, func(o struct {
-			ID int `json:"osd"`
-			Up int `json:"up"`
-		}) bool {
-			return o.ID == id
-		})
-		if i < 0 || d.OSDs[i].Up != 1 {
+		if !slices.ContainsFunc(d.OSDs, func(o osdEntry) bool { return o.ID == id && o.Up == 1 }) {
 			return false
 		}
 	}
 	return true
 }
 
-// Up prepares OSDs, starts them and waits until they are up and all PGs are
-// clean. It makes a pool named rbd when there is none, so that there are PGs.
+// Up prepares the first OSDs of a cluster, starts them and waits until they
+// are up and all PGs are clean. It makes a pool named rbd, so that there are
+// PGs.
 func (c *Cluster) Up(ctx context.Context, l Layout) ([]OSD, error) {
 	osds, err := c.PrepareOSDs(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]int, 0, len(osds))
+	if err := c.startAll(ctx, osds); err != nil {
+		return nil, err
+	}
+	var ids []int
 	for _, o := range osds {
-		if err := c.StartOSD(ctx, o); err != nil {
-			return nil, err
-		}
 		ids = append(ids, o.ID)
 	}
 	if err := c.WaitUp(ctx, ids...); err != nil {
 		return nil, err
 	}
-	var pools []string
-	if err := c.JSON(ctx, &pools, "osd", "pool", "ls"); err != nil {
+	err = c.timed(ctx, "pool", func(ctx context.Context) error { return c.CreatePool(ctx, "rbd", "rbd") })
+	if err != nil {
 		return nil, err
-	}
-	if !slices.Contains(pools, "rbd") {
-		if err := c.CreatePool(ctx, "rbd", "rbd"); err != nil {
-			return nil, err
-		}
 	}
 	return osds, c.WaitClean(ctx)
 }
