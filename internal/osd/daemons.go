@@ -1,0 +1,486 @@
+package osd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
+	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/osd/plan"
+	"github.com/castellan-storage/castellan/internal/osd/selection"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/podspec"
+	"github.com/castellan-storage/castellan/internal/release"
+)
+
+// Daemons runs the OSDs that nodes have found.
+type Daemons struct{ Base }
+
+// DaemonOptions of the daemon controller for kit.Register.
+func DaemonOptions() kit.Options {
+	toAll := kube.ToAll(&cephv1.CephClusterList{})
+	return kit.Options{
+		Name:   "osd",
+		Report: kit.SubjectReport("OSD"),
+		Owns:   []kit.Object{&appsv1.Deployment{}},
+		Watches: []kit.Watch{
+			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
+			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
+		},
+	}
+}
+
+// DaemonSeen is everything that the daemons' plan needs to know.
+type DaemonSeen struct {
+	Now     time.Time
+	Cluster podspec.Cluster
+	Founded bool
+	Silence string
+	State   plan.State
+	Map     cephosd.Map
+	// Live are the Deployments by id.
+	Live map[int]*appsv1.Deployment
+	// Nodes by name.
+	Nodes map[string]*corev1.Node
+	// Wanted are the Deployments as they should be, by id; Problems say why one could
+	// not be built.
+	Wanted   map[int]*appsv1.Deployment
+	Problems []string
+	// Decisions and Outdated come from the plan, computed once the Deployments are
+	// built.
+	Decisions []plan.Decision
+	Outdated  []int
+	// Stop is Ceph's answer about the next OSDs to restart, if it was asked.
+	Stop *cephosd.StopAnswer
+	Down []int
+	Roll plan.Rolling
+	// Gate says what must come first before OSDs get a new Ceph version.
+	Gate string
+	// Expected is how many OSDs the nodes' reports promise.
+	Expected int
+}
+
+// New implements kit.Controller.
+func (*Daemons) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
+
+// Observe implements kit.Controller.
+func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSeen, error) {
+	seen := DaemonSeen{Now: kit.Now(ctx), Live: map[int]*appsv1.Deployment{}, Nodes: map[string]*corev1.Node{}, Wanted: map[int]*appsv1.Deployment{}}
+	_, stored, cluster, err := c.base(ctx, cl)
+	if err != nil {
+		return DaemonSeen{}, err
+	}
+	seen.Cluster, seen.Founded = cluster, stored.Founded
+	seen.State = plan.State{Known: map[int]plan.Known{}, Live: map[int]plan.Live{}}
+	if err := c.objects(ctx, cl, &seen); err != nil {
+		return DaemonSeen{}, err
+	}
+	if stored.Ceph == nil || !stored.Founded {
+		seen.Silence = "the cluster has no mons yet"
+		return seen, nil
+	}
+	if len(seen.State.Records) == 0 && len(seen.Live) == 0 {
+		return seen, nil // nothing to ask about
+	}
+	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	osds := cephosd.New(stored.Ceph)
+	if seen.Map, err = osds.Dump(ask); err != nil {
+		seen.Silence = err.Error()
+	} else {
+		seen.State.Answered = true
+		for _, o := range seen.Map.OSDs {
+			seen.State.Known[o.ID] = plan.Known{UUID: o.UUID, Up: bool(o.Up), In: bool(o.In), Destroyed: o.Destroyed()}
+		}
+	}
+	seen.Decisions = plan.Decide(seen.State)
+	seen.build(cl)
+	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, int(cl.Spec.Storage.OSDMaxUpdatesInParallel))
+	return seen, c.update(ctx, cl, stored.Ceph, &seen)
+}
+
+// objects reads reports, Deployments and nodes.
+func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *DaemonSeen) error {
+	nodes, err := kube.List(ctx, c.Cache, &corev1.NodeList{})
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		seen.Nodes[nodes.Items[i].Name] = &nodes.Items[i]
+	}
+	maps, err := StatusMaps(ctx, c.Cache, cl.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(maps) {
+		records, err := Records(maps[name])
+		if err != nil {
+			seen.Problems = append(seen.Problems, err.Error())
+			continue
+		}
+		for _, r := range records {
+			if n := seen.Nodes[r.Node]; n != nil {
+				r.Host = n.Labels[corev1.LabelHostname]
+			}
+			if r.FSID == seen.Cluster.FSID {
+				seen.State.Records = append(seen.State.Records, r)
+				seen.Expected++
+			}
+		}
+	}
+	deps, err := kube.List(ctx, c.Cache, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
+	if err != nil {
+		return fmt.Errorf("listing the OSDs' Deployments: %w", err)
+	}
+	for i := range deps.Items {
+		d := &deps.Items[i]
+		id, err := strconv.Atoi(d.Labels[spec.IDLabel])
+		if err != nil || d.Name != spec.Name(id) {
+			continue // somebody's copy of an OSD
+		}
+		seen.Live[id] = d
+		seen.State.Live[id] = liveOf(d)
+	}
+	return nil
+}
+
+// Records are the OSDs of a node's status ConfigMap.
+func Records(cm *corev1.ConfigMap) ([]plan.Record, error) {
+	var osds []prepare.Result
+	if err := json.Unmarshal([]byte(cm.Data["osds"]), &osds); err != nil {
+		if cm.Data["osds"] == "" {
+			return nil, nil // the node has only begun
+		}
+		return nil, fmt.Errorf("ConfigMap %s: its list of OSDs cannot be read: %w", cm.Name, err)
+	}
+	var status struct {
+		OSDs []struct {
+			Node string `json:"nodeName"`
+		} `json:"osds"`
+	}
+	node := cm.Labels["node"]
+	if json.Unmarshal([]byte(cm.Data["status"]), &status) == nil && len(status.OSDs) > 0 {
+		node = status.OSDs[0].Node // a label may be too short for a node's name
+	}
+	records := make([]plan.Record, 0, len(osds))
+	for _, o := range osds {
+		records = append(records, plan.Record{Result: o, Node: node, Host: node})
+	}
+	return records, nil
+}
+
+// liveOf reads a Deployment's notes.
+func liveOf(d *appsv1.Deployment) plan.Live {
+	l := plan.Live{
+		Skipped: kube.Skipped(d), Stopped: d.Spec.Replicas != nil && *d.Spec.Replicas == 0,
+		Ready: d.Status.ReadyReplicas > 0, Settled: d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == d.Status.Replicas,
+		Host: d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname],
+	}
+	var r prepare.Result
+	if json.Unmarshal([]byte(d.Annotations[spec.RecordAnnotation]), &r) == nil && r.UUID != "" {
+		l.UUID = r.UUID
+		l.Record = plan.Record{Result: r, Node: l.Host, Host: l.Host}
+	}
+	return l
+}
+
+// build makes the Deployments that the decisions ask for, and notes which live
+// ones are outdated.
+func (s *DaemonSeen) build(cl *cephv1.CephCluster) {
+	for _, d := range s.Decisions {
+		if d.What != plan.Create && d.What != plan.Keep && d.What != plan.Rebuild || d.Record.UUID == "" {
+			continue
+		}
+		want, err := s.deployment(cl, d)
+		if err != nil {
+			s.Problems = append(s.Problems, fmt.Sprintf("osd.%d: %v", d.ID, err))
+			continue
+		}
+		s.Wanted[d.ID] = want
+		live := s.Live[d.ID]
+		if live == nil || d.What == plan.Rebuild {
+			continue
+		}
+		if s.State.Live[d.ID].Stopped {
+			want.Spec.Replicas = live.Spec.Replicas
+		}
+		if pods.UpToDate(live, want) {
+			pods.KeepNodeImage(want, live, s.Cluster.NodeImage)
+		} else {
+			s.Outdated = append(s.Outdated, d.ID)
+		}
+	}
+}
+
+func (s *DaemonSeen) deployment(cl *cephv1.CephCluster, d plan.Decision) (*appsv1.Deployment, error) {
+	class := d.Record.DeviceClass
+	user := podspec.UserOf(&cl.Spec, cephv1.KeyOSD, cephv1.ResourcesKeyOSD)
+	user.Resources = cl.Spec.Resources.ForOSD(class)
+	conf, location, err := s.place(cl, d)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range cl.Spec.Storage.Nodes {
+		if n.Name == d.Record.Host && (len(n.Resources.Requests) > 0 || len(n.Resources.Limits) > 0) {
+			user.Resources = n.Resources
+		}
+	}
+	dep, err := spec.Deployment(s.Cluster, spec.OSD{
+		Record: d.Record.Result, Host: d.Record.Host, Location: location, DeviceClass: class,
+		InitialWeight: conf.Device.InitialWeight,
+		Startup:       cl.Spec.HealthCheck.StartupProbe[cephv1.KeyOSD], Liveness: cl.Spec.HealthCheck.LivenessProbe[cephv1.KeyOSD],
+	}, user)
+	if err != nil {
+		return nil, err
+	}
+	return pods.Stamp(dep, s.Cluster.NodeImage), nil
+}
+
+// place is the OSD's CRUSH location. It is decided once, when the OSD is made: a
+// label that changes later must not move data by itself.
+func (s *DaemonSeen) place(cl *cephv1.CephCluster, d plan.Decision) (selection.Settings, string, error) {
+	conf, problems := selection.Config(cl.Spec.Storage.Config, "spec.storage.config", selection.Settings{})
+	for i, n := range cl.Spec.Storage.Nodes {
+		if n.Name == d.Record.Host && !cl.Spec.Storage.UseAllNodes {
+			var more []selection.Problem
+			conf, more = selection.Config(n.Config, fmt.Sprintf("spec.storage.nodes[%d].config", i), conf)
+			problems = append(problems, more...)
+		}
+	}
+	if live := s.Live[d.ID]; live != nil && live.Annotations[spec.LocationAnnotation] != "" {
+		return conf, live.Annotations[spec.LocationAnnotation], nil
+	}
+	if len(problems) > 0 {
+		return conf, "", fmt.Errorf("%s: %s", problems[0].Field, problems[0].Message)
+	}
+	labels := map[string]string{}
+	if n := s.Nodes[d.Record.Node]; n != nil {
+		labels = n.Labels
+	}
+	location, err := selection.Topology(labels, d.Record.Host, conf.CrushRoot)
+	return conf, location, err
+}
+
+// update asks Ceph what an update of the next OSDs needs to know.
+func (c *Daemons) update(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, seen *DaemonSeen) error {
+	if !seen.State.Answered {
+		return nil
+	}
+	if len(seen.Outdated) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for _, id := range seen.Outdated {
+		if image(seen.Live[id]) == seen.Cluster.CephImage {
+			continue
+		}
+		r, err := commander.Mon(ctx, ceph.Cmd("versions"))
+		if err != nil {
+			return fmt.Errorf("asking for the versions of the daemons: %w", err)
+		}
+		running, err := release.ParseRunning(r.Out)
+		if err != nil {
+			return fmt.Errorf("reading the versions of the daemons: %w", err)
+		}
+		target, err := release.ParseLabel(cl.Status.CephVersion.Version)
+		if err != nil {
+			return fmt.Errorf("reading the accepted Ceph version: %w", err)
+		}
+		if g := release.MayStart(release.OSD, target, running); !g.Open {
+			seen.Gate = g.Message(release.OSD, target)
+		}
+		break
+	}
+	if len(seen.Roll.Next) == 0 || seen.Gate != "" || cl.Spec.SkipUpgradeChecks {
+		return nil
+	}
+	answer, err := cephosd.New(commander).OkToStop(ctx, 0, seen.Roll.Next...)
+	if err != nil {
+		return fmt.Errorf("asking whether %s may stop: %w", names(seen.Roll.Next), err)
+	}
+	if !answer.OK && len(seen.Roll.Next) > 1 {
+		seen.Roll.Next = seen.Roll.Next[:1]
+		if answer, err = cephosd.New(commander).OkToStop(ctx, 0, seen.Roll.Next...); err != nil {
+			return fmt.Errorf("asking whether %s may stop: %w", names(seen.Roll.Next), err)
+		}
+	}
+	seen.Stop = &answer
+	return nil
+}
+
+func image(d *appsv1.Deployment) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == "osd" {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// Plan implements kit.Controller.
+func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
+	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
+		return kit.Plan{}
+	}
+	if seen.Silence != "" {
+		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "OSDs wait for the mons: " + seen.Silence, For: time.Second}}
+	}
+	p := kit.Plan{Next: time.Minute}
+	asked := slices.Clone(seen.Problems)
+	for _, d := range seen.Decisions {
+		want := seen.Wanted[d.ID]
+		switch d.What {
+		case plan.Create, plan.Rebuild:
+			if want != nil {
+				p.Apply = append(p.Apply, want)
+			}
+			if d.What == plan.Rebuild {
+				p.Events = append(p.Events, kit.Event{Reason: "OSDRebuilt", Message: d.Why})
+			}
+		case plan.Keep:
+			if want != nil && !slices.Contains(seen.Outdated, d.ID) || slices.Contains(seen.Down, d.ID) {
+				p.Apply = append(p.Apply, want)
+			}
+		case plan.Ask:
+			asked = append(asked, d.Why)
+		}
+	}
+	roll(cl, seen, &p)
+	if p.Wait == nil {
+		p.Wait = starting(seen)
+	}
+	if len(asked) > 0 {
+		p.Wait = &kit.Wait{Reason: "OSDProblem", Message: strings.Join(asked, "; "), Blocked: true, For: time.Minute}
+	}
+	return p
+}
+
+// roll updates the next set, if Ceph says that it may stop.
+func roll(cl *cephv1.CephCluster, seen DaemonSeen, p *kit.Plan) {
+	if seen.Roll.Left == 0 {
+		return
+	}
+	left := fmt.Sprintf("%d OSDs are left to update", seen.Roll.Left)
+	switch {
+	case seen.Gate != "":
+		p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: seen.Gate + "; " + left, For: 10 * time.Second}
+	case len(seen.Roll.Moving) > 0:
+		p.Wait = &kit.Wait{Reason: "OSDsRestarting", Message: names(seen.Roll.Moving) + " are restarting; " + left, For: 5 * time.Second}
+	case len(seen.Roll.Next) == 0:
+	case seen.Stop != nil && !seen.Stop.OK:
+		p.Wait = &kit.Wait{
+			Reason: "OSDNotOkToStop", Message: fmt.Sprintf("%s is not ok to stop: %s; %s", names(seen.Roll.Next), badPGs(*seen.Stop), left),
+			Object: names(seen.Roll.Next), For: 15 * time.Second,
+		}
+	default:
+		set := make([]kit.Object, 0, len(seen.Roll.Next))
+		for _, id := range seen.Roll.Next {
+			set = append(set, seen.Wanted[id])
+		}
+		for _, obj := range set {
+			var do kit.Action = kit.Apply{Object: obj}
+			if !cl.Spec.SkipUpgradeChecks {
+				do = kit.Confirmed{Check: OkToStop{IDs: seen.Roll.Next}, Then: do}
+			}
+			p.Do = append(p.Do, do)
+		}
+		p.Wait = &kit.Wait{Reason: "OSDsUpdating", Message: names(seen.Roll.Next) + " restart with a new specification; " + left, For: 5 * time.Second}
+	}
+}
+
+// starting waits for OSDs that exist and are not up.
+func starting(seen DaemonSeen) *kit.Wait {
+	var down []int
+	for _, d := range seen.Decisions {
+		if (d.What == plan.Create || d.What == plan.Keep || d.What == plan.Rebuild) && !seen.State.Live[d.ID].Stopped {
+			if k, ok := seen.State.Known[d.ID]; ok && !k.Up && !k.Destroyed {
+				down = append(down, d.ID)
+			}
+		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	return &kit.Wait{Reason: "OSDsNotUp", Message: names(down) + " are not up", Object: names(down), For: 2 * time.Second}
+}
+
+func badPGs(a cephosd.StopAnswer) string {
+	bad := slices.Concat(a.BadInactive, a.BadAlready, a.BadNoState)
+	if len(bad) == 0 {
+		return "Ceph gives no reason"
+	}
+	more := ""
+	if len(bad) > 5 {
+		bad, more = bad[:5], fmt.Sprintf(" and %d more", len(bad)-5)
+	}
+	return "pgs " + strings.Join(bad, ", ") + more + " would be inactive"
+}
+
+func names(ids []int) string {
+	parts := make([]string, len(ids))
+	for i, id := range ids {
+		parts[i] = ceph.OSDName(id)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// OkToStop is the check that a set of OSDs may stop together.
+type OkToStop struct{ IDs []int }
+
+// String implements kit.Check.
+func (o OkToStop) String() string { return names(o.IDs) + " are ok to stop" }
+
+// Confirm implements kit.Confirmer, live and for the whole set.
+func (c *Daemons) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.Check) (*kit.Wait, error) {
+	o, ok := check.(OkToStop)
+	if !ok {
+		return nil, fmt.Errorf("asking whether %s: no such check", check)
+	}
+	stored, err := c.Access.Read(ctx, cl.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if stored.Ceph == nil {
+		return nil, fmt.Errorf("asking whether %s: the cluster's mons are not known", o)
+	}
+	answer, err := cephosd.New(stored.Ceph).OkToStop(ctx, 0, o.IDs...)
+	if err != nil {
+		return nil, fmt.Errorf("asking whether %s: %w", o, err)
+	}
+	if !answer.OK {
+		return &kit.Wait{Reason: "OSDNotOkToStop", Message: names(o.IDs) + " are not ok to stop: " + badPGs(answer), For: 15 * time.Second}, nil
+	}
+	return nil, nil
+}
+
+// Do implements kit.Doer; the plan's actions are Kubernetes objects only.
+func (c *Daemons) Do(_ context.Context, _ *cephv1.CephCluster, action kit.Action) error {
+	return fmt.Errorf("%s: no such action", action)
+}
+
+// Teardown implements kit.Controller: Deployments go with the CephCluster.
+func (*Daemons) Teardown(*cephv1.CephCluster, DaemonSeen) kit.Plan { return kit.Plan{} }

@@ -1,0 +1,381 @@
+// Package osd runs a cluster's OSDs: the provisioning controller asks nodes to
+// look at their disks and make OSDs, the daemon controller runs what they found.
+//
+// It must not decide which device is used (the node does, by internal/node/choice)
+// nor which OSD runs (internal/osd/plan does), and one node that hangs must not
+// hold up another: nothing here waits inside a pass.
+package osd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph/auth"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/cluster/keyring"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kit/naming"
+	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/osd/selection"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/podspec"
+	"github.com/castellan-storage/castellan/internal/settings"
+)
+
+const (
+	// RescanAnnotation on a CephCluster makes every node look at its disks again
+	// whenever its value changes.
+	RescanAnnotation = "castellan.ceph.io/rescan"
+	// retryAfter is when a node that failed is asked again without a change.
+	retryAfter = 10 * time.Minute
+)
+
+// Base is what both controllers of this package need.
+type Base struct {
+	Cache    client.Reader
+	Access   access.Reader
+	Operator pods.Operator
+	Settings func(ctx context.Context) (settings.Settings, error)
+}
+
+// Provisioner asks nodes to make OSDs.
+type Provisioner struct{ Base }
+
+// ProvisionOptions of the provisioning controller for kit.Register.
+func ProvisionOptions() kit.Options {
+	toAll := kube.ToAll(&cephv1.CephClusterList{})
+	return kit.Options{
+		Name:   "osd-provision",
+		Report: kit.SubjectReport("Provisioning"),
+		Owns:   []kit.Object{&batchv1.Job{}, &corev1.Secret{}},
+		Watches: []kit.Watch{
+			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
+			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
+			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-discover", toAll), When: kube.Changed()},
+		},
+	}
+}
+
+func onlyApp(app string, next kube.MapFunc) kube.MapFunc {
+	return func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
+		if obj.GetLabels()["app"] != app {
+			return nil
+		}
+		return next(ctx, cache, obj)
+	}
+}
+
+// NodeChanged passes what decides whether a node takes OSDs; a kubelet writes its
+// status every few seconds otherwise.
+func NodeChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*corev1.Node)
+		b, okB := e.ObjectNew.(*corev1.Node)
+		if !okA || !okB {
+			return true
+		}
+		return nodeReady(a) != nodeReady(b) || a.Spec.Unschedulable != b.Spec.Unschedulable ||
+			fmt.Sprint(a.Labels, a.Spec.Taints) != fmt.Sprint(b.Labels, b.Spec.Taints)
+	}}
+}
+
+func nodeReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// ProvisionSeen is everything that the provisioning plan needs to know.
+type ProvisionSeen struct {
+	Now      time.Time
+	Cluster  podspec.Cluster
+	Founded  bool
+	MonHost  string
+	Loop     bool
+	Users    []auth.Entity
+	Silence  string
+	HasKey   bool
+	Resolved selection.Result
+	// Jobs and Reports by node name.
+	Jobs    map[string]*batchv1.Job
+	Reports map[string]Report
+	// Devices is, by node, a fingerprint of what the discovery daemon has last seen.
+	Devices map[string]string
+}
+
+// Report is what a node's status ConfigMap says.
+type Report struct {
+	State, Message string
+	// Request that it answers.
+	Request  string
+	Problems []string
+	// Updated is when the ConfigMap was written last, as far as it says.
+	Name string
+}
+
+// New implements kit.Controller.
+func (*Provisioner) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
+
+// Observe implements kit.Controller.
+func (c *Provisioner) Observe(ctx context.Context, cl *cephv1.CephCluster) (ProvisionSeen, error) {
+	seen := ProvisionSeen{Now: kit.Now(ctx), Jobs: map[string]*batchv1.Job{}, Reports: map[string]Report{}, Devices: map[string]string{}}
+	set, stored, cluster, err := c.base(ctx, cl)
+	if err != nil {
+		return ProvisionSeen{}, err
+	}
+	seen.Cluster, seen.Founded, seen.Loop, seen.MonHost = cluster, stored.Founded, set.AllowLoopDevices, stored.List.MonHost()
+	nodes, err := kube.List(ctx, c.Cache, &corev1.NodeList{})
+	if err != nil {
+		return ProvisionSeen{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	label := corev1.LabelHostname
+	if set.HostnameLabel != "" {
+		label = set.HostnameLabel
+	}
+	seen.Resolved = selection.Resolve(&cl.Spec, nodes.Items, label)
+	if err := c.objects(ctx, cl, set, &seen); err != nil {
+		return ProvisionSeen{}, err
+	}
+	if stored.Ceph == nil {
+		seen.Silence = "the cluster has no mons yet"
+		return seen, nil
+	}
+	if seen.HasKey {
+		return seen, nil // nothing has to be asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if e, err := auth.New(stored.Ceph).Get(ctx, spec.Bootstrap().Entity); err != nil {
+		seen.Silence = err.Error()
+	} else {
+		seen.Users = []auth.Entity{e}
+	}
+	return seen, nil
+}
+
+// base reads what every pass of this package starts from.
+func (b *Base) base(ctx context.Context, cl *cephv1.CephCluster) (settings.Settings, access.Cluster, podspec.Cluster, error) {
+	set, err := b.Settings(ctx)
+	if err != nil {
+		return set, access.Cluster{}, podspec.Cluster{}, fmt.Errorf("reading the operator's settings: %w", err)
+	}
+	stored, err := b.Access.Read(ctx, cl.Namespace)
+	if err != nil {
+		return set, access.Cluster{}, podspec.Cluster{}, err
+	}
+	version := ""
+	if v := cl.Status.CephVersion; v != nil {
+		version = v.Version
+	}
+	cluster := pods.Cluster(cl, b.Operator, set, stored.Identity.FSID, version)
+	if v := cl.Status.CephVersion; v != nil && v.Image != "" {
+		cluster.CephImage = v.Image
+	}
+	return set, stored, cluster, nil
+}
+
+// objects reads Jobs, status ConfigMaps and what the discovery daemon has seen.
+func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set settings.Settings, seen *ProvisionSeen) error {
+	jobs, err := kube.List(ctx, c.Cache, &batchv1.JobList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.PrepareApp})
+	if err != nil {
+		return fmt.Errorf("listing prepare Jobs: %w", err)
+	}
+	byName := map[string]*batchv1.Job{}
+	for i := range jobs.Items {
+		byName[jobs.Items[i].Name] = &jobs.Items[i]
+	}
+	maps, err := StatusMaps(ctx, c.Cache, cl.Namespace)
+	if err != nil {
+		return err
+	}
+	for _, n := range seen.Resolved.Nodes {
+		if j := byName[spec.JobName(n.Name)]; j != nil && j.DeletionTimestamp == nil {
+			seen.Jobs[n.Name] = j
+		}
+		if cm, ok := maps[spec.StatusMap(n.Name)]; ok {
+			seen.Reports[n.Name] = readReport(cm)
+		}
+	}
+	var key corev1.Secret
+	if seen.HasKey, err = kube.Get(ctx, c.Cache, types.NamespacedName{Namespace: cl.Namespace, Name: spec.BootstrapSecret}, &key); err != nil {
+		return fmt.Errorf("reading the bootstrap key: %w", err)
+	}
+	if !set.EnableDiscovery || set.DisableHotplug {
+		return nil
+	}
+	found, err := kube.List(ctx, c.Cache, &corev1.ConfigMapList{}, client.InNamespace(c.Operator.Namespace), client.MatchingLabels{"app": "rook-discover"})
+	if err != nil {
+		return fmt.Errorf("listing discovered devices: %w", err)
+	}
+	for _, cm := range found.Items {
+		seen.Devices[strings.TrimPrefix(cm.Name, "local-device-")] = naming.Hash(cm.Data["devices"])
+	}
+	return nil
+}
+
+// StatusMaps are the nodes' status ConfigMaps by name.
+func StatusMaps(ctx context.Context, r client.Reader, ns string) (map[string]*corev1.ConfigMap, error) {
+	list, err := kube.List(ctx, r, &corev1.ConfigMapList{}, client.InNamespace(ns), client.MatchingLabels{"app": "rook-ceph-osd", "status": "provisioning"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes' reports: %w", err)
+	}
+	byName := map[string]*corev1.ConfigMap{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+	}
+	return byName, nil
+}
+
+func readReport(cm *corev1.ConfigMap) Report {
+	var status struct {
+		Status  string `json:"status"`
+		Message string `json:"message"`
+	}
+	r := Report{Request: cm.Labels[spec.RequestLabel], Name: cm.Name}
+	if err := json.Unmarshal([]byte(cm.Data["status"]), &status); err != nil {
+		r.Message = "its report cannot be read: " + err.Error()
+		return r
+	}
+	r.State, r.Message = status.Status, status.Message
+	if err := json.Unmarshal([]byte(cm.Data["problems"]), &r.Problems); err != nil {
+		r.Problems = []string{"its list of problems cannot be read: " + err.Error()}
+	}
+	return r
+}
+
+// Plan implements kit.Controller.
+func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan {
+	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
+		return kit.Plan{}
+	}
+	if !seen.Founded || seen.Silence != "" {
+		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "OSDs wait for the mons: " + seen.Silence, For: time.Second}}
+	}
+	p := kit.Plan{}
+	if !seen.HasKey {
+		p.Apply, _ = keyring.Plan(seen.Cluster, seen.Users, []keyring.User{spec.Bootstrap()})
+		if len(p.Apply) == 0 {
+			return kit.Plan{Wait: &kit.Wait{Reason: "BootstrapKeyMissing", Message: "Ceph has no user " + spec.Bootstrap().Entity, Blocked: true}}
+		}
+		return p
+	}
+	var busy, broken []string
+	for _, n := range seen.Resolved.Nodes {
+		state, why, err := c.node(cl, seen, n, &p)
+		switch {
+		case err != nil:
+			p.Err = err
+			return p
+		case state == nodeBusy:
+			busy = append(busy, n.Name+": "+why)
+		case state == nodeBroken:
+			broken = append(broken, n.Name+": "+why)
+		}
+	}
+	for _, pr := range seen.Resolved.Problems {
+		broken = append(broken, pr.Field+": "+pr.Message)
+	}
+	finish(seen, busy, broken, &p)
+	return p
+}
+
+// finish says how the nodes are doing, as a whole.
+func finish(seen ProvisionSeen, busy, broken []string, p *kit.Plan) {
+	switch {
+	case len(broken) > 0:
+		slices.Sort(broken)
+		p.Wait = &kit.Wait{Reason: "StorageProblem", Message: strings.Join(broken, "; "), Blocked: len(busy) == 0, For: time.Minute,
+			Hint: "the ConfigMaps rook-ceph-osd-<node>-status say for each device why it is used or not"}
+	case len(busy) > 0:
+		p.Wait = &kit.Wait{Reason: "PreparingDisks", Message: strings.Join(busy, "; "), For: 30 * time.Second}
+	case len(seen.Resolved.Nodes) == 0:
+		p.Wait = &kit.Wait{Reason: "NoStorageNodes", Message: "spec.storage selects no node", Blocked: true, For: 10 * time.Minute}
+	}
+}
+
+type nodeState int
+
+const (
+	nodeDone nodeState = iota
+	nodeBusy
+	nodeBroken
+)
+
+// node decides what happens to one node: nothing, a new Job, or a wait.
+func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selection.Node, p *kit.Plan) (nodeState, string, error) {
+	req := request.Provision{
+		Namespace: cl.Namespace, Node: n.Name, ConfigMap: spec.StatusMap(n.Name), FSID: seen.Cluster.FSID, MonHost: seen.MonHost,
+		Selection: n.Selection, AllowLoop: seen.Loop,
+	}
+	hash := spec.RequestHash(req, cl.Annotations[RescanAnnotation]+"/"+seen.Devices[n.Name])
+	req.Labels = map[string]string{
+		spec.RequestLabel: hash, kube.OwnedLabel: "true", "rook_cluster": cl.Namespace, "node": naming.LabelValue(n.Name),
+	}
+	rep, job := seen.Reports[n.Name], seen.Jobs[n.Name]
+	answered := rep.Request == hash && (rep.State == "completed" || rep.State == "failed")
+	switch {
+	case job != nil && job.Labels[spec.RequestLabel] == hash && !ended(job):
+		return nodeBusy, "looking at its disks", nil
+	case job != nil && job.Labels[spec.RequestLabel] != hash && !ended(job):
+		// It runs for an older request; it is let finish, since it may be writing.
+		return nodeBusy, "finishing an earlier request", nil
+	case answered && rep.State == "completed":
+		return nodeDone, "", nil
+	case job != nil && job.Labels[spec.RequestLabel] == hash && seen.Now.Sub(endTime(job)) < retryAfter:
+		why := rep.Message
+		if !answered || why == "" {
+			why = "its prepare Job has failed without a report; see the log of Job " + job.Name
+		}
+		if len(rep.Problems) > 0 {
+			why += ": " + strings.Join(rep.Problems, "; ")
+		}
+		return nodeBroken, why, nil
+	case job != nil:
+		p.Delete = append(p.Delete, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: job.Name, Namespace: job.Namespace, UID: job.UID}})
+		return nodeBusy, "its earlier prepare Job is being cleared away", nil
+	}
+	if why := seen.Resolved.Waiting[n.Name]; why != "" {
+		return nodeBroken, why, nil
+	}
+	user := podspec.UserOf(&cl.Spec, cephv1.KeyOSDPrepare, cephv1.ResourcesKeyPrepareOSD)
+	user.Placement.Tolerations = append(user.Placement.Tolerations, cl.Spec.Placement[cephv1.KeyOSD].Tolerations...)
+	j, err := spec.Job(seen.Cluster, spec.Prepare{Node: n.Name, Host: n.Host, Request: req, User: user})
+	if err != nil {
+		return nodeBroken, "", fmt.Errorf("building the prepare Job of node %s: %w", n.Name, err)
+	}
+	p.Create = append(p.Create, j)
+	return nodeBusy, "its prepare Job is starting", nil
+}
+
+// ended says that a Job has finished, either way.
+func ended(j *batchv1.Job) bool { return !endTime(j).IsZero() }
+
+func endTime(j *batchv1.Job) time.Time {
+	for _, c := range j.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// Teardown implements kit.Controller: Jobs and reports go with the CephCluster.
+func (*Provisioner) Teardown(*cephv1.CephCluster, ProvisionSeen) kit.Plan { return kit.Plan{} }
