@@ -94,7 +94,7 @@ func makeCeph(ctx context.Context, j *job) error {
 		`--customize-hook=cd "$LAB_DEBS" && APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" apt-get download `+strings.Join(extraPackages[:], " "),
 		"--include="+strings.Join(cephPackages[:], ","), suite, root)
 	err := command.Run(ctx, command.Cmd{
-		Args: args, Env: []string{systemPath, "LAB_DEBS=" + debs}, Log: j.log, Contained: true, Nice: 5,
+		Args: args, Env: []string{systemPath, "LAB_DEBS=" + debs}, Log: j.log, Contained: true,
 		Line: func(s string) {
 			if s, ok := strings.CutPrefix(s, "I: "); ok {
 				j.note(s)

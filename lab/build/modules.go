@@ -69,7 +69,7 @@ func (m goModule) download(ctx context.Context, j *job) error {
 	err := command.Run(ctx, command.Cmd{
 		// Listing the dependencies downloads their modules and nothing else;
 		// "go mod download" would also get what only tests of others need.
-		Args: m.args("list", "-deps", "-f", "{{if not .Standard}}.{{end}}"), Dir: m.dir, Env: m.env(), Log: j.log, Nice: 10,
+		Args: m.args("list", "-deps", "-f", "{{if not .Standard}}.{{end}}"), Dir: m.dir, Env: m.env(), Log: j.log,
 		Line: func(s string) {
 			if strings.HasPrefix(s, "go: downloading") {
 				n++
@@ -95,7 +95,7 @@ func (m goModule) build(ctx context.Context, j *job) error {
 	n := 0
 	err := command.Run(ctx, command.Cmd{
 		Args: m.args("build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", m.ldflags, "-o", out),
-		Dir:  m.dir, Env: m.env(), Log: j.log, Nice: 10,
+		Dir:  m.dir, Env: m.env(), Log: j.log,
 		Line: func(s string) {
 			n++
 			j.note(fmt.Sprintf("package %d: %s", n, s))

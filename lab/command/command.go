@@ -34,8 +34,6 @@ type Cmd struct {
 	// namespace: what it mounts and starts is gone when it ends or when this
 	// program dies. It needs root.
 	Contained bool
-	// Nice lowers the priority, 0 to 19.
-	Nice int
 }
 
 // Error is a program that ended badly.
@@ -92,11 +90,7 @@ func start(ctx context.Context, c Cmd, stdout io.Writer) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	args := c.Args
-	if c.Nice > 0 {
-		args = append([]string{"nice", "-n", fmt.Sprint(c.Nice)}, args...)
-	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // G204: running programs is what this package is for
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...) //nolint:gosec // G204: running programs is what this package is for
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
 	if len(c.Env) > 0 {
 		cmd.Env = append(os.Environ(), c.Env...)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -40,7 +41,9 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	}
 	var coded exitCoder
-	if errors.As(err, &coded) {
+	// A program that this one ran on the way has a code too, which says nothing
+	// to who did not ask for that program.
+	if errors.As(err, &coded) && !isProgram(coded) {
 		if msg := coded.Error(); msg != "" {
 			fmt.Fprintln(os.Stderr, oneLine(msg))
 		}
@@ -52,6 +55,11 @@ func run(ctx context.Context, args []string) int {
 	}
 	fmt.Fprintln(os.Stderr, "castellan-lab: "+oneLine(err.Error()))
 	return 1
+}
+
+func isProgram(e exitCoder) bool {
+	_, ok := e.(*exec.ExitError) //nolint:errorlint // it is the outermost error with a code that decides
+	return ok
 }
 
 // oneLine keeps an error on the one line that a person reads.
