@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -104,7 +105,7 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 	} else {
 		seen.State.Answered = true
 		for _, o := range seen.Map.OSDs {
-			seen.State.Known[o.ID] = plan.Known{UUID: o.UUID, Up: bool(o.Up), In: bool(o.In), Destroyed: o.Destroyed()}
+			seen.State.Known[o.ID] = plan.Known{UUID: o.UUID, Up: bool(o.Up), In: bool(o.In), Destroyed: o.Destroyed(), Booted: o.UpFrom > 0}
 		}
 	}
 	seen.Decisions = plan.Decide(seen.State)
@@ -340,7 +341,7 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 	if seen.Silence != "" {
 		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "OSDs wait for the mons: " + seen.Silence, For: time.Second}}
 	}
-	p := kit.Plan{Next: time.Minute}
+	p := kit.Plan{Next: time.Minute, Conditions: []kit.Condition{upCondition(seen)}}
 	asked := slices.Clone(seen.Problems)
 	for _, d := range seen.Decisions {
 		want := seen.Wanted[d.ID]
@@ -403,20 +404,40 @@ func roll(cl *cephv1.CephCluster, seen DaemonSeen, p *kit.Plan) {
 	}
 }
 
-// starting waits for OSDs that exist and are not up.
+// starting waits for OSDs that have never been up. One that went down later does
+// not take the cluster back to its beginning: that is a condition of its own.
 func starting(seen DaemonSeen) *kit.Wait {
-	var down []int
-	for _, d := range seen.Decisions {
-		if (d.What == plan.Create || d.What == plan.Keep || d.What == plan.Rebuild) && !seen.State.Live[d.ID].Stopped {
-			if k, ok := seen.State.Known[d.ID]; ok && !k.Up && !k.Destroyed {
-				down = append(down, d.ID)
-			}
-		}
-	}
-	if len(down) == 0 {
+	never, _ := notUp(seen)
+	if len(never) == 0 {
 		return nil
 	}
-	return &kit.Wait{Reason: "OSDsNotUp", Message: names(down) + " are not up", Object: names(down), For: 2 * time.Second}
+	return &kit.Wait{Reason: "OSDsNotUp", Message: names(never) + " are not up yet", Object: names(never), For: 2 * time.Second}
+}
+
+// notUp are the OSDs that should run and do not: those that never did, and those
+// that went down.
+func notUp(seen DaemonSeen) (never, down []int) {
+	for _, d := range seen.Decisions {
+		k, ok := seen.State.Known[d.ID]
+		if d.What == plan.Ignore || d.What == plan.Ask || seen.State.Live[d.ID].Stopped || !ok || k.Up || k.Destroyed {
+			continue
+		}
+		if k.Booted {
+			down = append(down, d.ID)
+		} else {
+			never = append(never, d.ID)
+		}
+	}
+	return never, down
+}
+
+// upCondition says which OSDs went down.
+func upCondition(seen DaemonSeen) kit.Condition {
+	_, down := notUp(seen)
+	if len(down) == 0 {
+		return kit.Condition{Type: "OSDsUp", Status: metav1.ConditionTrue, Reason: "AllUp", Message: "no OSD is down"}
+	}
+	return kit.Condition{Type: "OSDsUp", Status: metav1.ConditionFalse, Reason: "OSDDown", Message: names(down) + " went down"}
 }
 
 func badPGs(a cephosd.StopAnswer) string {

@@ -20,6 +20,8 @@ type Known struct {
 	UUID      string
 	Up, In    bool
 	Destroyed bool
+	// Booted says that it has been up at least once.
+	Booted bool
 }
 
 // Record is an OSD that a node has found on its disks.
