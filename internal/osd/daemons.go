@@ -441,7 +441,7 @@ func upCondition(seen DaemonSeen) kit.Condition {
 }
 
 func badPGs(a cephosd.StopAnswer) string {
-	bad := slices.Concat(a.BadInactive, a.BadAlready, a.BadNoState)
+	bad := slices.Concat(a.BadInactive, a.BadAlready, a.Unknown)
 	if len(bad) == 0 {
 		return "Ceph gives no reason"
 	}
