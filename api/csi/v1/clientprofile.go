@@ -144,6 +144,11 @@ type ClientProfileStatus struct {
 	// profile; empty when there is none.
 	// +optional
 	ActiveReplication string `json:"activeReplication,omitempty"`
+
+	// Since when the drivers' configuration is as this object asks for. Absent while
+	// it is not.
+	// +optional
+	Published *Published `json:"published,omitempty"`
 }
 
 // ClientProfile is one way of using a Ceph cluster, under a name that volumes

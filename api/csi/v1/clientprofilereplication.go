@@ -72,6 +72,11 @@ type ClientProfileReplicationStatus struct {
 	// The phase in words: "accepted", or why the object was rejected.
 	// +optional
 	Message string `json:"message,omitempty"`
+
+	// Since when the drivers' configuration is as this object asks for. Absent while
+	// it is not.
+	// +optional
+	Published *Published `json:"published,omitempty"`
 }
 
 // ClientProfileReplication tells where volumes of a client profile are found in

@@ -53,3 +53,15 @@ type PodCount struct {
 // Complete tells whether every desired pod runs the present specification and
 // is available.
 func (c PodCount) Complete() bool { return c.Updated >= c.Desired && c.Available >= c.Desired }
+
+// Published says since when the drivers' configuration holds what an object asks
+// for. Drivers see it when the kubelet has refreshed the mounted file, which takes
+// up to about two minutes.
+type Published struct {
+	// When it was first seen in config.json as it is now.
+	Since metav1.Time `json:"since"`
+
+	// A digest of what stands in config.json for this object, by which a change is
+	// told.
+	Digest string `json:"digest"`
+}
