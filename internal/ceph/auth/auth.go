@@ -15,10 +15,27 @@ import (
 )
 
 // Client sends auth commands by one Commander.
-type Client struct{ c ceph.Commander }
+type Client struct {
+	c       ceph.Commander
+	keyType string
+}
 
 // New makes a Client. It costs nothing and keeps no state.
-func New(c ceph.Commander) Client { return Client{c} }
+func New(c ceph.Commander) Client { return Client{c: c} }
+
+// WithKeyType makes GetOrCreate and Rotate ask for keys of a cipher ("aes",
+// "aes256k"), which Ceph 20 and newer know. Empty is Ceph's own choice.
+func (c Client) WithKeyType(cipher string) Client {
+	c.keyType = cipher
+	return c
+}
+
+func (c Client) typed(cmd ceph.Command) ceph.Command {
+	if c.keyType != "" {
+		cmd.Args["key_type"] = c.keyType
+	}
+	return cmd
+}
 
 // Caps are what an entity may do, by daemon type: mon, mgr, osd, mds.
 type Caps map[string]string
@@ -86,11 +103,11 @@ func (c Client) GetKey(ctx context.Context, entity string) (ceph.Secret, error) 
 // GetOrCreate gives the entity, made with these caps if it was missing. EINVAL:
 // it exists with other caps (see SetCaps).
 func (c Client) GetOrCreate(ctx context.Context, entity string, caps Caps) (Entity, error) {
-	return c.one(ctx, ceph.Cmd("auth get-or-create", "entity", entity, "caps", caps.Args()))
+	return c.one(ctx, c.typed(ceph.Cmd("auth get-or-create", "entity", entity, "caps", caps.Args())))
 }
 
-// Add makes the entity with the key and caps given. EINVAL or EEXIST: it exists
-// with others.
+// Add makes the entity with the key and caps given. EEXIST: it exists with
+// another key; EINVAL: with other caps.
 func (c Client) Add(ctx context.Context, e Entity) error {
 	keyring := fmt.Sprintf("[%s]\n\tkey = %s\n", e.Name, e.Key.Reveal())
 	return ceph.Discard(c.c.Mon(ctx,
@@ -117,7 +134,7 @@ func (c Client) Remove(ctx context.Context, entity string) error {
 // Rotate gives an entity a new key at once; whoever uses the old one is cut off.
 // ENOENT: no such entity; EINVAL: Ceph is older than 20.
 func (c Client) Rotate(ctx context.Context, entity string) (Entity, error) {
-	return c.one(ctx, ceph.Cmd("auth rotate", "entity", entity))
+	return c.one(ctx, c.typed(ceph.Cmd("auth rotate", "entity", entity)))
 }
 
 func (c Client) one(ctx context.Context, cmd ceph.Command) (Entity, error) {

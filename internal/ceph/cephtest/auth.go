@@ -101,7 +101,7 @@ func authCommands() map[string]*spec {
 			}
 			return jsonReply(obj{"key": e.key})
 		}),
-		"auth get-or-create": entry(rw, "entity:str caps:strs?", func(c *Cluster, a args) reply {
+		"auth get-or-create": entry(rw, "entity:str caps:strs? key_type:str?", func(c *Cluster, a args) reply {
 			name := a.str("entity")
 			caps, err := capsArg(a.list("caps"))
 			if err != nil {
@@ -121,7 +121,7 @@ func authCommands() map[string]*spec {
 			c.entities[name] = &entity{key: c.newKey(), caps: caps}
 			return one(name)(c)
 		}),
-		"auth add": entry(rw, "entity:str caps:strs?", func(c *Cluster, a args) reply {
+		"auth add": entry(rw, "entity:str caps:strs? key_type:str?", func(c *Cluster, a args) reply {
 			name := a.str("entity")
 			caps, err := capsArg(a.list("caps"))
 			if err != nil {
@@ -137,7 +137,7 @@ func authCommands() map[string]*spec {
 			}
 			if e := c.entities[name]; e != nil {
 				if e.key != key {
-					return fail(syscall.EINVAL, "entity %s exists but key does not match", name)
+					return fail(syscall.EEXIST, "entity %s exists but key does not match", name)
 				}
 				if !maps.Equal(e.caps, caps) {
 					return fail(syscall.EINVAL, "entity %s exists but caps do not match", name)
@@ -173,7 +173,7 @@ func authCommands() map[string]*spec {
 			delete(c.entities, a.str("entity"))
 			return reply{}
 		}),
-		"auth rotate": entry(rw, "entity:str", func(c *Cluster, a args) reply {
+		"auth rotate": entry(rw, "entity:str key_type:str?", func(c *Cluster, a args) reply {
 			e := c.entities[a.str("entity")]
 			if e == nil {
 				return fail(syscall.ENOENT, "entity %s does not exist", a.str("entity"))

@@ -1,6 +1,7 @@
 package cephtest
 
 import (
+	_ "embed" // the list of options
 	"maps"
 	"slices"
 	"sort"
@@ -8,6 +9,18 @@ import (
 	"strings"
 	"syscall"
 )
+
+// options are the names that `config ls` of Ceph 20.2.4 lists.
+//
+//go:embed options.txt
+var options string
+
+// knownOption reports whether Ceph knows an option. Those of mgr modules are taken
+// as they come: which there are depends on the modules installed.
+func knownOption(name string) bool {
+	return strings.HasPrefix(name, "mgr/") || strings.HasPrefix(name, "debug_") ||
+		strings.Contains("\n"+options, "\n"+name+"\n")
+}
 
 type option struct{ section, mask, name, value string }
 
@@ -89,7 +102,7 @@ func optionName(n string) string { return strings.NewReplacer(" ", "_", "-", "_"
 // checkOption is what config set refuses.
 func (c *Cluster) checkOption(name, value string) *reply {
 	refuse := func(f string, a ...any) *reply { r := fail(syscall.EINVAL, f, a...); return &r }
-	if c.rejects[name] {
+	if c.rejects[name] || !knownOption(name) {
 		return refuse("unrecognized config option '%s'", name)
 	}
 	if name == "osd_memory_target" {

@@ -336,7 +336,7 @@ func (c *Cluster) ruleCreateErasure(a args) reply {
 	}
 	p := c.profiles[profile]
 	if p == nil {
-		return fail(syscall.ENOENT, "specified erasure code profile %s doesn't exist", profile)
+		return fail(syscall.EINVAL, "cannot determine the erasure code plugin because there is no 'plugin' entry in the erasure_code_profile {}")
 	}
 	c.addRule(erasureRule(a.str("name"), p))
 	c.bumpOSD()
@@ -499,7 +499,7 @@ func (c *Cluster) setClass(a args) reply {
 		}
 		it := c.crush.items[id]
 		if it == nil {
-			return fail(syscall.ENOENT, "osd.%d does not exist", id)
+			continue // said in the status and skipped
 		}
 		if it.class != "" && it.class != class {
 			return fail(syscall.EBUSY, "osd.%d has already bound to class '%s', can not reset class to '%s'; use 'ceph osd crush rm-device-class <id>' to remove old class first", id, it.class, class)

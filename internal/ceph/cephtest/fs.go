@@ -276,7 +276,7 @@ func fsCommands() map[string]*spec {
 				return fail(syscall.ENOENT, "pool '%s' does not exist", a.str("pool"))
 			}
 			if slices.Contains(f.data, p.name) {
-				return done("data pool %d is already on fs %s", p.id, f.name)
+				return fail(syscall.EINVAL, "RADOS pool '%s' is already used by filesystem '%s' as a 'data' pool for application 'cephfs'", p.name, f.name)
 			}
 			if p.fs != "" {
 				return fail(syscall.EINVAL, "pool '%s' (id '%d') has a non-CephFS application enabled or is in use", p.name, p.id)
@@ -337,7 +337,7 @@ func fsCommands() map[string]*spec {
 					return done("failed mds gid %d", m.gid)
 				}
 			}
-			return fail(syscall.ENOENT, "MDS named '%s' does not exist, or is not up", who)
+			return done("MDS named '%s' does not exist, or is not up", who)
 		}),
 	}
 }

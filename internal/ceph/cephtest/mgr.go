@@ -307,7 +307,7 @@ func (c *Cluster) moduleEnable(a args) reply {
 func (c *Cluster) moduleDisable(a args) reply {
 	m := a.str("module")
 	if slices.Contains(alwaysOn, m) {
-		return fail(syscall.EINVAL, "module '%s' cannot be disabled (always-on)", m)
+		return fail(syscall.EPERM, "module '%s' cannot be disabled (always-on), use 'ceph mgr module force disable' command to disable an always-on module", m)
 	}
 	if !slices.Contains(c.mgr.enabled, m) {
 		return done("module '%s' is already disabled", m)

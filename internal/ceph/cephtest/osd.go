@@ -335,8 +335,8 @@ func osdCommands() map[string]*spec {
 			o.up, o.downAt = false, c.now
 			return fmt.Sprintf("marked down osd.%d. ", o.id)
 		})),
-		"osd destroy":   entry(onMgr|rw|pgs, "id:int force:bool? yes_i_really_mean_it:bool?", osdRemoval("destroy", (*Cluster).destroy)),
-		"osd purge":     entry(onMgr|rw|pgs, "id:int force:bool? yes_i_really_mean_it:bool?", osdRemoval("purge", (*Cluster).purge)),
+		"osd destroy":   entry(onMgr|rw|pgs, "id:int force:bool? yes_i_really_mean_it:bool?", osdRemoval((*Cluster).destroy)),
+		"osd purge":     entry(onMgr|rw|pgs, "id:int force:bool? yes_i_really_mean_it:bool?", osdRemoval((*Cluster).purge)),
 		"osd purge-new": entry(rw, "id:int yes_i_really_mean_it:bool?", (*Cluster).purgeNew),
 		"osd lost": entry(rw, "id:int yes_i_really_mean_it:bool?", func(c *Cluster, a args) reply {
 			o := c.osd.byID[a.num("id")]
@@ -382,14 +382,24 @@ func osdCommands() map[string]*spec {
 		"osd set-backfillfull-ratio": entry(rw, "ratio:float", ratio(func(c *Cluster, r float64) { c.osd.backfillfull = r })),
 		"osd set-nearfull-ratio":     entry(rw, "ratio:float", ratio(func(c *Cluster, r float64) { c.osd.nearfull = r })),
 		"osd blocklist ls": entry(0, "", func(c *Cluster, _ args) reply {
-			out := []obj{}
-			for a, until := range c.blocklist {
-				out = append(out, obj{"addr": a, "until": stamp(until)})
+			// Ceph writes two lists one after the other.
+			lists := map[string][]obj{"addr": {}, "range": {}}
+			for _, a := range slices.Sorted(maps.Keys(c.blocklist)) {
+				key, addr := "addr", a
+				if r, ok := strings.CutPrefix(a, "cidr:"); ok {
+					key, addr = "range", r
+				}
+				lists[key] = append(lists[key], obj{key: addr, "until": stamp(c.blocklist[a])})
 			}
-			sort.Slice(out, func(i, j int) bool { return out[i]["addr"].(string) < out[j]["addr"].(string) })
-			r := jsonReply(out)
-			r.status = fmt.Sprintf("listed %d entries", len(out))
+			r := jsonReply(lists["addr"])
+			r.out = append(r.out, jsonReply(lists["range"]).out[1:]...)
+			r.status = fmt.Sprintf("listed %d entries", len(c.blocklist))
 			return r
+		}),
+		"osd blocklist clear": entry(rw, "", func(c *Cluster, _ args) reply {
+			clear(c.blocklist)
+			c.bumpOSD()
+			return done(" removed all blocklist entries")
 		}),
 		"osd blocklist": entry(rw, "range:str? blocklistop:str addr:str expire:float?", (*Cluster).blocklistOp),
 	}
@@ -415,7 +425,7 @@ func eachOSD(f func(*Cluster, *osdDaemon) string) func(*Cluster, args) reply {
 	}
 }
 
-func osdRemoval(verb string, act func(*Cluster, *osdDaemon) reply) func(*Cluster, args) reply {
+func osdRemoval(act func(*Cluster, *osdDaemon) reply) func(*Cluster, args) reply {
 	return func(c *Cluster, a args) reply {
 		id := a.num("id")
 		o := c.osd.byID[id]
@@ -423,6 +433,9 @@ func osdRemoval(verb string, act func(*Cluster, *osdDaemon) reply) func(*Cluster
 			return done("osd.%d does not exist", id)
 		}
 		if !a.yes("force") && !a.yes("yes_i_really_mean_it") {
+			if r, unknown := c.unknownPGs(); unknown {
+				return r
+			}
 			switch c.destroyVerdict(id) {
 			case active:
 				return fail(syscall.EBUSY, "OSD(s) %d have PGs currently mapped to them. You can proceed by passing --force, but be warned that this will likely mean real, permanent data loss.", id)
@@ -433,7 +446,7 @@ func osdRemoval(verb string, act func(*Cluster, *osdDaemon) reply) func(*Cluster
 			}
 		}
 		if o.up {
-			return fail(syscall.EBUSY, "osd.%d is still `up`, must be down before %s. ", id, verb)
+			return fail(syscall.EBUSY, "osd.%d is not `down`.", id)
 		}
 		return act(c, o)
 	}
@@ -585,10 +598,11 @@ func (c *Cluster) setGroup(a args, on bool) reply {
 func (c *Cluster) blocklistOp(a args) reply {
 	addr := a.str("addr")
 	if a.str("range") == "range" {
-		addr = "cidr:" + addr + ":0/0"
-		if !strings.Contains(a.str("addr"), "/") {
-			return fail(syscall.EINVAL, "unable to parse range '%s'", a.str("addr"))
+		ip, bits, ok := strings.Cut(addr, "/")
+		if !ok {
+			return fail(syscall.EINVAL, "unable to parse range '%s'", addr)
 		}
+		addr = "cidr:" + ip + ":0/" + bits
 	} else {
 		if !strings.Contains(addr, ":") {
 			addr += ":0"

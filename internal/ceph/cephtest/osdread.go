@@ -108,7 +108,7 @@ func (c *Cluster) osdNode(o *osdDaemon, depth int) obj {
 		status = "up"
 	}
 	n := obj{"id": o.id, "name": ceph.OSDName(o.id), "type": "osd", "type_id": 0, "crush_weight": 0.0, "depth": depth,
-		"exists": 1, "status": status, "reweight": o.weight, "primary_affinity": o.affinity}
+		"pool_weights": obj{}, "exists": 1, "status": status, "reweight": o.weight, "primary_affinity": o.affinity}
 	if it := c.crush.items[o.id]; it != nil {
 		n["crush_weight"] = float64(it.weight) / 65536
 		if it.class != "" {
@@ -261,10 +261,8 @@ type osdSecrets struct {
 
 func (c *Cluster) osdNew(a args) reply {
 	var s osdSecrets
-	if len(a.in) > 0 {
-		if err := json.Unmarshal(a.in, &s); err != nil {
-			return fail(syscall.EINVAL, "unable to parse secrets: bad JSON")
-		}
+	if json.Unmarshal(a.in, &s) != nil {
+		s = osdSecrets{} // Ceph takes what it cannot read for no secrets
 	}
 	if (s.DmcryptKey == "") != (s.CephxLockboxSecret == "") {
 		return fail(syscall.EINVAL, "requires both cephx_lockbox_secret and dmcrypt_key")
@@ -296,16 +294,14 @@ func (c *Cluster) newOSD(uuid string, id int, s osdSecrets) (int, reply) {
 	}
 	old := c.osd.byID[id]
 	switch {
-	case id >= 0 && old == nil:
-		return 0, fail(syscall.ENOENT, "osd.%d does not exist", id)
 	case old != nil && !old.destroyed:
-		return 0, fail(syscall.EEXIST, "osd.%d exists and is not destroyed", id)
+		return 0, fail(syscall.EINVAL, "id %d already in use and does not match uuid %s", id, uuid)
 	}
 	o := &osdDaemon{id: id, uuid: uuid, isNew: true, weight: 1, affinity: 1, flags: map[string]bool{}}
 	if old != nil {
 		o.weight, o.oldWeight, o.affinity, o.spec = old.weight, old.oldWeight, old.affinity, old.spec
 		o.flags = old.flags
-	} else {
+	} else if id < 0 {
 		for o.id = 0; c.osd.byID[o.id] != nil; o.id++ {
 		}
 	}

@@ -78,6 +78,13 @@ func (c *Cluster) activeClean() bool {
 	return true
 }
 
+// unknownPGs is the answer to any question about safety while a PG has not been
+// reported yet.
+func (c *Cluster) unknownPGs() (reply, bool) {
+	n := c.stateCounts()["unknown"]
+	return fail(syscall.EAGAIN, "%d pgs have unknown state; cannot draw any conclusions", n), n > 0
+}
+
 type verdict int
 
 const (
@@ -126,6 +133,9 @@ func pgCommands() map[string]*spec {
 		"pg ls-by-osd":   entry(onMgr|pgs, "osd:int pool:int? states:strs?", (*Cluster).pgLsByOSD),
 		"osd ok-to-stop": entry(onMgr|pgs, "ids:strs max:int?", (*Cluster).okToStop),
 		"osd safe-to-destroy": entry(onMgr|pgs, "ids:strs", func(c *Cluster, a args) reply {
+			if r, unknown := c.unknownPGs(); unknown {
+				return r
+			}
 			lists := map[verdict][]int{safe: {}, active: {}, missingStats: {}, storedPGs: {}}
 			for _, s := range a.list("ids") {
 				id, ok := parseOSD(s)
@@ -232,8 +242,8 @@ func (c *Cluster) pgStuck(a args) reply {
 }
 
 func (c *Cluster) pgLsByOSD(a args) reply {
-	if c.osd.byID[a.num("osd")] == nil {
-		return fail(syscall.ENOENT, "osd %d does not exist", a.num("osd"))
+	if o := c.osd.byID[a.num("osd")]; o == nil || !o.up {
+		return fail(syscall.EAGAIN, "osd %d is not up", a.num("osd"))
 	}
 	out := []obj{}
 	for _, p := range c.pg.PGs() {

@@ -215,7 +215,7 @@ func (c *Cluster) poolCreate(a args) reply {
 		}
 		ec := c.profiles[profile]
 		if ec == nil {
-			return fail(syscall.ENOENT, "specified erasure code profile %s doesn't exist", profile)
+			return fail(syscall.EINVAL, "cannot determine the erasure code plugin because there is no 'plugin' entry in the erasure_code_profile {}")
 		}
 		k, _ = strconv.Atoi(ec["k"])
 		m, _ := strconv.Atoi(ec["m"])
@@ -286,7 +286,7 @@ func (c *Cluster) poolSet(a args) reply {
 			return *r
 		}
 		if p.erasure {
-			return fail(syscall.EPERM, "can not change the size of an erasure-coded pool")
+			return fail(syscall.EOPNOTSUPP, "can not change the size of an erasure-coded pool")
 		}
 		if p.flags["nosizechange"] {
 			return fail(syscall.EPERM, "pool size change is disabled; you must unset nosizechange flag for the pool first")

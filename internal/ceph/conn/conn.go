@@ -1,15 +1,23 @@
-// Package conn is the real Commander: one kept librados connection per cluster,
-// made at the first command, made again when mon addresses or keys change or
-// when it stops answering, closed when the cluster goes.
+// Package conn is the real Commander: one kept connection per cluster, made at the
+// first command, made again when mon addresses or keys change or when it stops
+// answering, closed when the cluster goes.
 //
 // It is the only package that needs cgo (file rados.go); without cgo it builds
 // and every command says so. It reads no ceph.conf, no keyring file and no
 // environment, and it puts no key where a process listing could show it.
 //
-// A command that hangs blocks only its caller, until the command's deadline;
-// the goroutine inside librados comes back when librados' own bound (OpTimeout)
-// ends, and a connection is only shut down once nothing is inside it. The number
-// of such goroutines is bounded per cluster.
+// A command that hangs blocks only its caller, until the command's deadline. The
+// goroutine behind it stays inside librados until that gives up; how many may is
+// bounded, and a connection is only shut down once nothing is inside it, because
+// librados frees what the call still uses.
+//
+// Mgr commands have a librados handle of their own, made when first needed,
+// because librados' bound of a mgr command is not safe: on a timeout
+// RadosClient::mgr_command returns while the mgr client still points to its
+// stack, and a late reply writes there. So that handle has no bound: a call in it
+// ends when a mgr answers. Carrying mgr commands through the mons instead would be
+// bounded, but osd destroy and purge are refused that way (EINVAL on 20.2.4), and
+// one that hangs becomes a slow op of the mon and so a health warning.
 package conn
 
 import (
@@ -33,9 +41,13 @@ const (
 	// rados_osd_op_timeout). It is longer than the deadlines of commands, which
 	// end the waiting, because it ends the goroutine behind.
 	DefaultOpTimeout = 60 * time.Second
-	// maxInFlight bounds the goroutines inside librados per connection. A pass
-	// sends at most a dozen commands; this many at once means that they hang.
+	// maxInFlight bounds the goroutines inside one librados handle. A pass sends
+	// at most a dozen commands; this many at once means that they hang.
 	maxInFlight = 64
+	// maxAbandoned is how many calls may be inside that their callers have given
+	// up on. Beyond it commands fail at once instead of queueing up: each one
+	// inside is carried out whenever Ceph comes back, wanted or not.
+	maxAbandoned = 4
 )
 
 // Config says how to reach a cluster. Two configs that are Equal share a
@@ -71,7 +83,8 @@ type handle interface {
 	close()
 }
 
-type dialer func(Config) (handle, error)
+// dialer makes a handle, unbounded for mgr commands.
+type dialer func(cfg Config, unbounded bool) (handle, error)
 
 // Pool keeps one connection per cluster. The zero value is not usable; see New.
 type Pool struct {
@@ -138,10 +151,22 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	closed bool
-	live   *link
-	// dialing is the attempt under way, shared by all that wait for it.
+	// lines are the handles, by whether they are for mgr commands.
+	lines [2]line
+}
+
+// line is one handle and the attempt under way to make it, shared by all that
+// wait for it.
+type line struct {
+	live    *link
 	dialing *attempt
 }
+
+// The indices of Cluster.lines.
+const (
+	monLine = iota
+	mgrLine
+)
 
 type attempt struct {
 	done chan struct{}
@@ -151,16 +176,18 @@ type attempt struct {
 
 // link is a handle with a count of the calls inside it.
 type link struct {
-	h        handle
-	mu       sync.Mutex
-	inside   int
-	retired  bool
-	isClosed bool
+	h         handle
+	mu        sync.Mutex
+	inside    int
+	abandoned int
+	retired   bool
+	isClosed  bool
 }
 
 var (
 	errClosed = errors.New("the connection is closed")
-	errFull   = fmt.Errorf("%d commands are hanging", maxInFlight)
+	errFull   = fmt.Errorf("%d commands are under way already", maxInFlight)
+	errHang   = fmt.Errorf("%d earlier commands hang", maxAbandoned)
 )
 
 func (l *link) enter() error {
@@ -169,7 +196,10 @@ func (l *link) enter() error {
 	if l.retired {
 		return errClosed
 	}
-	if l.inside >= maxInFlight {
+	switch {
+	case l.abandoned >= maxAbandoned:
+		return errHang
+	case l.inside >= maxInFlight:
 		return errFull
 	}
 	l.inside++
@@ -181,6 +211,13 @@ func (l *link) leave() {
 	l.inside--
 	l.mu.Unlock()
 	l.closeIfIdle()
+}
+
+// abandon counts calls whose caller has gone, by +1 and, when they come back, -1.
+func (l *link) abandon(n int) {
+	l.mu.Lock()
+	l.abandoned += n
+	l.mu.Unlock()
 }
 
 // retire lets the last one out close the handle.
@@ -208,9 +245,11 @@ func (c *Cluster) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.live != nil {
-		c.live.retire()
-		c.live = nil
+	for i := range c.lines {
+		if l := c.lines[i].live; l != nil {
+			l.retire()
+			c.lines[i].live = nil
+		}
 	}
 }
 
@@ -219,28 +258,31 @@ func (c *Cluster) Close() {
 func (c *Cluster) drop(l *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.live == l {
-		c.live = nil
+	for i := range c.lines {
+		if c.lines[i].live == l {
+			c.lines[i].live = nil
+		}
 	}
 	l.retire()
 }
 
-// link gives the live link, connecting if there is none.
-func (c *Cluster) link(ctx context.Context) (*link, error) {
+// link gives the live link of a line, connecting if there is none.
+func (c *Cluster) link(ctx context.Context, which int) (*link, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, errClosed
 	}
-	if c.live != nil {
+	ln := &c.lines[which]
+	if ln.live != nil {
 		defer c.mu.Unlock()
-		return c.live, nil
+		return ln.live, nil
 	}
-	a := c.dialing
+	a := ln.dialing
 	if a == nil {
 		a = &attempt{done: make(chan struct{})}
-		c.dialing = a
-		go c.connect(a)
+		ln.dialing = a
+		go c.connect(a, which)
 	}
 	c.mu.Unlock()
 	select {
@@ -251,8 +293,8 @@ func (c *Cluster) link(ctx context.Context) (*link, error) {
 	}
 }
 
-func (c *Cluster) connect(a *attempt) {
-	h, err := c.dial(c.cfg)
+func (c *Cluster) connect(a *attempt, which int) {
+	h, err := c.dial(c.cfg, which == mgrLine)
 	if err == nil && c.cfg.FSID != "" {
 		var got string
 		if got, err = h.fsid(); err == nil && got != c.cfg.FSID {
@@ -264,7 +306,7 @@ func (c *Cluster) connect(a *attempt) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dialing = nil
+	c.lines[which].dialing = nil
 	switch {
 	case err != nil:
 		a.err = err
@@ -273,7 +315,7 @@ func (c *Cluster) connect(a *attempt) {
 		go h.close()
 	default:
 		a.link = &link{h: h}
-		c.live = a.link
+		c.lines[which].live = a.link
 	}
 	close(a.done)
 }
@@ -283,11 +325,7 @@ func (c *Cluster) Mon(ctx context.Context, cmd ceph.Command) (ceph.Reply, error)
 	return c.send(ctx, ceph.ToMon, cmd)
 }
 
-// Mgr sends cmd to the active mgr, through the mons: librados' own mgr command
-// writes into freed memory when the reply comes after its timeout
-// (RadosClient::mgr_command waits on a condition on its stack that the mgr
-// client keeps a pointer to). Mons carry any mgr command on, errno and output
-// included.
+// Mgr sends cmd to the active mgr.
 func (c *Cluster) Mgr(ctx context.Context, cmd ceph.Command) (ceph.Reply, error) {
 	return c.send(ctx, ceph.ToMgr, cmd)
 }
@@ -310,7 +348,11 @@ func (c *Cluster) send(ctx context.Context, to ceph.Target, cmd ceph.Command) (c
 	}
 	ctx, cancel := cmd.Bound(ctx)
 	defer cancel()
-	a, err := call(ctx, c, func(h handle) answer {
+	which := monLine
+	if to == ceph.ToMgr {
+		which = mgrLine
+	}
+	a, err := call(ctx, c, which, func(h handle) answer {
 		out, status, errno, err := h.command(to, wire, cmd.In)
 		return answer{ceph.Reply{Out: out, Status: status}, errno, err}
 	}, func(a answer) bool { return noAnswer(a.errno) })
@@ -327,35 +369,61 @@ func (c *Cluster) send(ctx context.Context, to ceph.Target, cmd ceph.Command) (c
 	return a.reply, nil
 }
 
-// call runs f on the live handle in its own goroutine and waits for it or for
-// the context. A link whose call says that it is dead is dropped.
-func call[T any](ctx context.Context, c *Cluster, f func(handle) T, dead func(T) bool) (T, error) {
+// call runs f on the live handle of a line in its own goroutine and waits for it
+// or for the context. A link whose call says that it is dead is dropped.
+func call[T any](ctx context.Context, c *Cluster, which int, f func(handle) T, dead func(T) bool) (T, error) {
 	var zero T
-	l, err := c.link(ctx)
+	l, err := c.link(ctx, which)
 	if err == nil {
 		err = l.enter()
-		if errors.Is(err, errFull) {
-			c.drop(l)
-		}
 	}
 	if err != nil {
 		return zero, err
 	}
 	done := make(chan T, 1)
+	var w waiter
 	go func() {
-		defer l.leave()
 		v := f(l.h)
 		if dead(v) {
 			c.drop(l)
 		}
 		done <- v
+		if w.back() {
+			l.abandon(-1)
+		}
+		l.leave()
 	}()
 	select {
 	case v := <-done:
 		return v, nil
 	case <-ctx.Done():
+		if w.leave() {
+			l.abandon(1)
+		}
 		return zero, ctx.Err()
 	}
+}
+
+// waiter settles which of a call and its caller went first.
+type waiter struct {
+	mu         sync.Mutex
+	gone, over bool
+}
+
+// leave reports whether the caller leaves a call that is still inside.
+func (w *waiter) leave() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone = true
+	return !w.over
+}
+
+// back reports whether the call comes back to nobody.
+func (w *waiter) back() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	return w.gone
 }
 
 // noAnswer reports whether an errno of a command comes from librados, and not

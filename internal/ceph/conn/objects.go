@@ -74,7 +74,7 @@ func (c *Cluster) do(ctx context.Context, op objectOp) (objectReply, error) {
 		objectReply
 		err error
 	}
-	r, err := call(ctx, c, func(h handle) result {
+	r, err := call(ctx, c, monLine, func(h handle) result {
 		rep, err := h.object(op)
 		return result{rep, err}
 	}, func(r result) bool { return noAnswer(r.errno) })

@@ -5,6 +5,7 @@ package conn
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 
 type radosHandle struct{ c *rados.Conn }
 
-func dialRados(cfg Config) (handle, error) {
+func dialRados(cfg Config, unbounded bool) (handle, error) {
 	c, err := rados.NewConnWithClusterAndUser("ceph", cfg.User)
 	if err != nil {
 		return nil, fmt.Errorf("making a librados handle for %s: %w", cfg.User, err)
@@ -28,7 +29,10 @@ func dialRados(cfg Config) (handle, error) {
 	if op <= 0 {
 		op = DefaultOpTimeout
 	}
-	seconds := func(d float64) string { return strconv.Itoa(int(max(d, 1))) }
+	if unbounded {
+		op = 0
+	}
+	seconds := func(d float64) string { return strconv.Itoa(int(math.Ceil(d))) }
 	opts := [][2]string{
 		{"mon_host", cfg.MonHost},
 		{"client_mount_timeout", seconds(connect.Seconds())},
@@ -74,8 +78,10 @@ func (h radosHandle) command(to ceph.Target, wire, in []byte) ([]byte, string, s
 	)
 	kind, id, _ := strings.Cut(string(to), ".")
 	switch {
-	case to == ceph.ToMon, to == ceph.ToMgr:
+	case to == ceph.ToMon:
 		out, status, err = h.c.MonCommandWithInputBuffer(wire, in)
+	case to == ceph.ToMgr:
+		out, status, err = h.c.MgrCommandWithInputBuffer([][]byte{wire}, in)
 	case kind == "mon":
 		out, status, err = h.c.MonCommandTargetWithInputBuffer(id, [][]byte{wire}, in)
 	case kind == "osd":

@@ -4,6 +4,6 @@ package conn
 
 import "errors"
 
-func dialRados(Config) (handle, error) {
+func dialRados(Config, bool) (handle, error) {
 	return nil, errors.New("built without cgo: no librados")
 }

@@ -90,8 +90,8 @@ func (c Client) Rule(ctx context.Context, name string) (Rule, error) {
 
 // CreateReplicatedRule makes a rule that puts each copy below another bucket of
 // type domain under root, on devices of a class when that is not empty. A rule
-// of that name succeeds when it is the same and is EEXIST when it is not.
-// ENOENT: no such root; EINVAL: no such type or class.
+// of that name succeeds whatever it says: read it back. ENOENT: no such root;
+// EINVAL: no such type or class.
 func (c Client) CreateReplicatedRule(ctx context.Context, name, root, domain, class string) error {
 	cmd := ceph.Cmd("osd crush rule create-replicated", "name", name, "root", root, "type", domain)
 	if class != "" {
@@ -101,7 +101,7 @@ func (c Client) CreateReplicatedRule(ctx context.Context, name, root, domain, cl
 }
 
 // CreateErasureRule makes the rule an erasure code profile asks for. A rule of
-// that name succeeds. ENOENT: no such profile.
+// that name succeeds. EINVAL: no such profile.
 func (c Client) CreateErasureRule(ctx context.Context, name, profile string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd crush rule create-erasure", "name", name, "profile", profile)))
 }
@@ -154,7 +154,8 @@ func (c Client) Remove(ctx context.Context, name string) error {
 }
 
 // SetDeviceClass gives OSDs a class. The same class again succeeds; EBUSY: one
-// has another class, which must be removed first; ENOENT: not in the map.
+// has another class, which must be removed first. One that does not exist is
+// skipped.
 func (c Client) SetDeviceClass(ctx context.Context, class string, ids ...int) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd crush set-device-class",
 		"class", class, "ids", ceph.IDStrings(ids))))

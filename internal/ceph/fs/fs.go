@@ -103,8 +103,8 @@ func (c Client) Set(ctx context.Context, name, property, value string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("fs set", "fs_name", name, "var", property, "val", value)))
 }
 
-// AddDataPool adds a pool. The same again succeeds. ENOENT: no such pool or
-// file system.
+// AddDataPool adds a pool. ENOENT: no such pool or file system; EINVAL: it is
+// used by this or another file system already.
 func (c Client) AddDataPool(ctx context.Context, name, pool string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("fs add_data_pool", "fs_name", name, "pool", pool)))
 }
@@ -134,7 +134,8 @@ func (c Client) OkToStop(ctx context.Context, names ...string) (ok bool, why str
 	return false, "", err
 }
 
-// FailMDS makes a standby take over from the MDS of that name, gid or role.
+// FailMDS makes a standby take over from the MDS of that name, gid or role. One
+// that does not exist succeeds.
 func (c Client) FailMDS(ctx context.Context, who string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("mds fail", "role_or_gid", who, "yes_i_really_mean_it", true)))
 }

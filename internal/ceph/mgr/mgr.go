@@ -103,8 +103,8 @@ func (c Client) EnableModule(ctx context.Context, name string, force bool) error
 	return ceph.Discard(c.c.Mon(ctx, cmd))
 }
 
-// DisableModule disables a module. One that is off succeeds. EINVAL: it is
-// always on.
+// DisableModule disables a module. One that is off succeeds. EPERM: it is always
+// on.
 func (c Client) DisableModule(ctx context.Context, name string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("mgr module disable", "module", name)))
 }

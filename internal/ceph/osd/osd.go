@@ -5,10 +5,12 @@
 package osd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"syscall"
 	"time"
 
@@ -86,8 +88,9 @@ func (c Client) OkToStop(ctx context.Context, max int, ids ...int) (StopAnswer, 
 }
 
 // SafeToDestroy asks which of the OSDs can be destroyed without losing
-// durability. Ceph exits 0 whatever the answer is. An id that does not exist
-// counts as safe: check that it exists first.
+// durability. Ceph exits 0 whatever the answer is, but for EAGAIN while a PG has
+// not been reported yet. An id that does not exist counts as safe: check that it
+// exists first.
 func (c Client) SafeToDestroy(ctx context.Context, ids ...int) (SafeAnswer, error) {
 	return ceph.MgrJSON[SafeAnswer](ctx, c.c, ceph.Cmd("osd safe-to-destroy", "ids", ceph.IDStrings(ids)))
 }
@@ -161,9 +164,11 @@ func (c Client) PrimaryAffinity(ctx context.Context, id int, weight float64) err
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd primary-affinity", "id", id, "weight", ceph.Float(weight))))
 }
 
-// NewOSD claims an id for the uuid: the given one, which must be destroyed
-// (EEXIST otherwise), or the lowest free one when id is negative. Claiming again
-// with the same uuid, id and secrets gives the same id; EEXIST when they differ.
+// NewOSD claims an id for the uuid: the given one, or the lowest free one when id
+// is negative. EINVAL: the id is in use and not destroyed. An id that does not
+// exist is made, whatever its number: check that it is destroyed first. Claiming
+// again with the same uuid, id and secrets gives the same id; EEXIST when they
+// differ.
 func (c Client) NewOSD(ctx context.Context, uuid string, id int, s Secrets) (int, error) {
 	cmd := ceph.Cmd("osd new", "uuid", uuid)
 	if id >= 0 {
@@ -243,9 +248,31 @@ func (c Client) SetNearfullRatio(ctx context.Context, ratio float64) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-nearfull-ratio", "ratio", ceph.Float(ratio))))
 }
 
-// Blocklist reads the blocked client addresses.
+// Blocklist reads the blocked client addresses and networks. The reply is two
+// JSON lists, one after the other.
 func (c Client) Blocklist(ctx context.Context) ([]BlocklistEntry, error) {
-	return ceph.MonJSON[[]BlocklistEntry](ctx, c.c, ceph.Cmd("osd blocklist ls"))
+	cmd := ceph.Cmd("osd blocklist ls")
+	r, err := c.c.Mon(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return decodeBlocklist(r.Out)
+}
+
+func decodeBlocklist(out []byte) ([]BlocklistEntry, error) {
+	all := []BlocklistEntry{}
+	d := json.NewDecoder(bytes.NewReader(out))
+	for lists := 0; ; lists++ {
+		var l []BlocklistEntry
+		err := d.Decode(&l)
+		if errors.Is(err, io.EOF) && lists > 0 {
+			return all, nil
+		}
+		if err != nil {
+			return nil, &ceph.DecodeError{Prefix: "osd blocklist ls", Err: err}
+		}
+		all = append(all, l...)
+	}
 }
 
 // BlocklistAdd blocks one client address ("ip:port/nonce", or an ip with port

@@ -227,15 +227,16 @@ type StopAnswer struct {
 	OK bool `json:"ok_to_stop"`
 	// OSDs is the set the answer is about: those asked for, or more when a
 	// maximum was given.
-	OSDs        []int    `json:"osds"`
-	NumOKPGs    int      `json:"num_ok_pgs"`
-	NumNotOKPGs int      `json:"num_not_ok_pgs"`
-	BadInactive []string `json:"bad_become_inactive"`
-	BadAlready  []string `json:"bad_already_inactive"`
-	// BadNoState are PGs nobody has reported yet.
-	BadNoState []string `json:"bad_no_pool_or_state,omitempty"`
-	OKDegraded []string `json:"ok_become_degraded"`
-	OKMore     []string `json:"ok_become_more_degraded"`
+	OSDs        []int `json:"osds"`
+	NumOKPGs    int   `json:"num_ok_pgs"`
+	NumNotOKPGs int   `json:"num_not_ok_pgs"`
+	// BadInactive would become inactive, BadAlready are inactive, Unknown have
+	// not been reported by any OSD yet: each makes the answer no.
+	BadInactive []string `json:"bad_become_inactive,omitempty"`
+	BadAlready  []string `json:"bad_already_inactive,omitempty"`
+	Unknown     []string `json:"unknown_pgs,omitempty"`
+	OKDegraded  []string `json:"ok_become_degraded,omitempty"`
+	OKMore      []string `json:"ok_become_more_degraded,omitempty"`
 }
 
 // SafeAnswer is the answer of `osd safe-to-destroy`: each id asked for is in
@@ -276,8 +277,10 @@ type Secrets struct {
 	DeviceClass string
 }
 
-// BlocklistEntry is one blocked client.
+// BlocklistEntry is one blocked client or network.
 type BlocklistEntry struct {
-	Addr  string `json:"addr"`
+	// Addr is "ip:port/nonce", Range "ip:0/bits"; one of them is empty.
+	Addr  string `json:"addr,omitempty"`
+	Range string `json:"range,omitempty"`
 	Until string `json:"until"`
 }

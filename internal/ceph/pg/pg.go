@@ -136,8 +136,8 @@ func (c Client) Stuck(ctx context.Context, states ...string) ([]PG, error) {
 	return r.PGs, err
 }
 
-// OnOSD reads the PGs that have the OSD in their up or acting set. ENOENT: no
-// such OSD.
+// OnOSD reads the PGs that have the OSD in their up or acting set. EAGAIN: it
+// does not exist or is not up.
 func (c Client) OnOSD(ctx context.Context, id int) ([]PG, error) {
 	r, err := ceph.MgrJSON[struct {
 		PGs []PG `json:"pg_stats"`

@@ -85,8 +85,8 @@ type Spec struct {
 }
 
 // Create makes a pool. One of that name succeeds whatever its settings are.
-// ENOENT: no such rule or profile; ERANGE: it would exceed mon_max_pg_per_osd;
-// EINVAL: the settings do not fit together.
+// ENOENT: no such rule; EINVAL: no such profile; ERANGE: it would exceed
+// mon_max_pg_per_osd; EPERM: size 1 is not allowed.
 func (c Client) Create(ctx context.Context, s Spec) error {
 	cmd := ceph.Cmd("osd pool create", "pool", s.Name)
 	if s.PGNum > 0 {
@@ -113,8 +113,8 @@ func (c Client) Create(ctx context.Context, s Spec) error {
 	return ceph.Discard(c.c.Mon(ctx, cmd))
 }
 
-// Set sets one property. ENOENT: no such pool; EINVAL, ENOENT or EPERM: a value
-// it does not take.
+// Set sets one property. ENOENT: no such pool or rule; EINVAL or EPERM: a value
+// it does not take; EOPNOTSUPP: not on an erasure-coded pool.
 func (c Client) Set(ctx context.Context, name, property, value string) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd pool set", "pool", name, "var", property, "val", value)))
 }
