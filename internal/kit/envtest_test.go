@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,16 +31,23 @@ import (
 
 var server = envtestx.Server{CRDs: []*apiextensionsv1.CustomResourceDefinition{keepCRD()}, NoRepositoryCRDs: true}
 
-func TestMain(m *testing.M) { os.Exit(envtestx.Main(m, &server)) }
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard()) // faults are injected by the hundred
+	os.Exit(envtestx.Main(m, &server))
+}
 
 // TestCrashAtEveryEffectOnARealAPIServer is the same life on a real API server.
 func TestCrashAtEveryEffectOnARealAPIServer(t *testing.T) {
 	c := server.Client(t, keepScheme(t))
-	res := kittest.Run(t, lifeOfAKeep(func(t testing.TB) (client.Client, string) {
+	life := lifeOfAKeep(func(t testing.TB) (client.Client, string) {
 		ns := server.Namespace(t)
 		t.Cleanup(func() { release(t, c, ns) })
 		return c, ns
-	}).Scenario)
+	}).Scenario
+	if testing.Short() {
+		life.Every = 4
+	}
+	res := kittest.Run(t, life)
 	t.Logf("%d effects, %d runs", len(res.Effects), res.Runs)
 }
 

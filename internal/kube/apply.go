@@ -123,6 +123,10 @@ func dropNoise(v any) {
 				delete(v, key)
 				continue
 			}
+			if n, ok := number(val); ok && n == 0 && key == "targetPort" {
+				delete(v, key) // a Service's, which defaults to port
+				continue
+			}
 			if sub, ok := val.(map[string]any); ok && len(sub) == 0 {
 				switch key {
 				case "metadata", "resources", "strategy", "updateStrategy", "labels", "annotations":

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -189,7 +191,8 @@ func Run(t *testing.T, s Scenario) Result {
 // to the caller.
 func Play(t testing.TB, s Scenario, k int, mode Mode) (Result, error) {
 	t.Helper()
-	ctx := t.Context()
+	// The trace tells what a log would; it is printed if something is wrong.
+	ctx := log.IntoContext(t.Context(), logr.Discard())
 	w := s.World(t)
 	h := &hook{k: k, mode: mode, check: func(e kit.Effect) error {
 		if w.Check == nil {
