@@ -1,13 +1,14 @@
 package v1
 
 import (
-	"bytes"
 	"encoding/json"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// fuzzDecode feeds arbitrary JSON to one kind. What decodes must come out of
-// encoding unchanged by another round, and the pure methods must not panic on
+// fuzzDecode feeds arbitrary JSON to one kind. What decodes must mean
+// the same after another round of encoding, and the pure methods must not panic on
 // it whatever it holds.
 func fuzzDecode[T any](f *testing.F, methods func(*T), seeds ...string) {
 	f.Add([]byte(`{}`))
@@ -35,8 +36,14 @@ func fuzzDecode[T any](f *testing.F, methods func(*T), seeds ...string) {
 		if err != nil {
 			t.Fatalf("encoding a second time: %v\n%s", err, once)
 		}
-		if !bytes.Equal(once, twice) {
-			t.Fatalf("the encoding is not stable:\n%s\n%s", once, twice)
+		var third T
+		if err := json.Unmarshal(twice, &third); err != nil {
+			t.Fatalf("decoding our second encoding: %v\n%s", err, twice)
+		}
+		// An empty list and none mean the same, and an object of nothing but
+		// empty lists is left out, so that the bytes may still differ.
+		if !equality.Semantic.DeepEqual(second, third) {
+			t.Fatalf("the encoding changes the meaning:\n%s\n%s", once, twice)
 		}
 	})
 }
