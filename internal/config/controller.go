@@ -1,0 +1,239 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
+	cephconfig "github.com/castellan-storage/castellan/internal/ceph/config"
+	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/cluster/keyring"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/podspec"
+	"github.com/castellan-storage/castellan/internal/release"
+	"github.com/castellan-storage/castellan/internal/settings"
+)
+
+// RecordSecret remembers which options were set.
+const RecordSecret = "rook-ceph-config-record"
+
+// Controller keeps Ceph's settings.
+type Controller struct {
+	Access   access.Reader
+	Operator pods.Operator
+	Settings func(ctx context.Context) (settings.Settings, error)
+}
+
+// Options of the controller for kit.Register.
+func Options() kit.Options {
+	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), Owns: []kit.Object{&corev1.Secret{}}}
+}
+
+// Seen is everything that the plan needs to know.
+type Seen struct {
+	Cluster podspec.Cluster
+	Ready   bool
+	Silence string
+	Want    map[Option]Value
+	// Problems are settings whose value cannot be found.
+	Problems []string
+	Have     []cephconfig.Option
+	Record   Record
+	Map      cephosd.Map
+	// HasMap says that the OSD map has been read.
+	HasMap bool
+	// Release is what all running OSDs are at least, "" when that is not known or no
+	// change of the requirement is due.
+	Release string
+}
+
+// New implements kit.Controller.
+func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
+
+// Observe implements kit.Controller.
+func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
+	set, err := c.Settings(ctx)
+	if err != nil {
+		return Seen{}, fmt.Errorf("reading the operator's settings: %w", err)
+	}
+	stored, err := c.Access.Read(ctx, cl.Namespace)
+	if err != nil {
+		return Seen{}, err
+	}
+	seen := Seen{Cluster: pods.Cluster(cl, c.Operator, set, stored.Identity.FSID, "")}
+	secrets, problems, err := c.secrets(ctx, cl)
+	if err != nil {
+		return Seen{}, err
+	}
+	seen.Want, seen.Problems = wanted(&cl.Spec, secrets), problems
+	var record corev1.Secret
+	if _, err := kube.Get(ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: RecordSecret}, &record); err != nil {
+		return Seen{}, fmt.Errorf("reading the record of Ceph settings: %w", err)
+	}
+	if seen.Record, err = ParseRecord(record.Data["record"]); err != nil {
+		return Seen{}, err
+	}
+	if stored.Ceph == nil {
+		seen.Silence = "the cluster has no mons yet"
+		return seen, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if seen.Have, err = cephconfig.New(stored.Ceph).Dump(ctx); err != nil {
+		seen.Silence = err.Error()
+		return seen, nil
+	}
+	seen.Ready = true
+	return seen, c.osds(ctx, cl, stored.Ceph, &seen)
+}
+
+// secrets finds the values of cephConfigFromSecret. One that is missing is a
+// problem with a name; a failed read is an error.
+func (c *Controller) secrets(ctx context.Context, cl *cephv1.CephCluster) (map[Option]Value, []string, error) {
+	out := map[Option]Value{}
+	var problems []string
+	for who, m := range cl.Spec.CephConfigFromSecret {
+		for k, sel := range m {
+			field := fmt.Sprintf("spec.cephConfigFromSecret[%s][%s]", who, k)
+			var s corev1.Secret
+			found, err := kube.Get(ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: sel.Name}, &s)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", field, err)
+			}
+			v, ok := s.Data[sel.Key]
+			switch {
+			case !found:
+				problems = append(problems, fmt.Sprintf("%s: Secret %s does not exist", field, sel.Name))
+			case !ok:
+				problems = append(problems, fmt.Sprintf("%s: Secret %s has no key %s", field, sel.Name, sel.Key))
+			default:
+				out[Option{who, name(k)}] = Value{Text: ceph.NewSecret(string(v)), FromSecret: true}
+			}
+		}
+	}
+	slices.Sort(problems)
+	return out, problems, nil
+}
+
+// osds reads the map for ratios and release. The versions are asked for only when
+// the accepted version's release is not the required one yet.
+func (c *Controller) osds(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, seen *Seen) error {
+	var err error
+	if seen.Map, err = cephosd.New(commander).Dump(ctx); err != nil {
+		return fmt.Errorf("reading the OSD map: %w", err)
+	}
+	seen.HasMap = true
+	if cl.Status.CephVersion == nil || len(seen.Map.OSDs) == 0 {
+		return nil
+	}
+	accepted, err := release.ParseLabel(cl.Status.CephVersion.Version)
+	if err != nil || accepted.Codename() == seen.Map.RequireOSDRelease {
+		return nil
+	}
+	r, err := commander.Mon(ctx, ceph.Cmd("versions"))
+	if err != nil {
+		return fmt.Errorf("asking for the versions of the daemons: %w", err)
+	}
+	running, err := release.ParseRunning(r.Out)
+	if err != nil {
+		return fmt.Errorf("reading the versions of the daemons: %w", err)
+	}
+	// Only when every OSD of the map runs: one that is down may be older, and could
+	// not come back.
+	up := 0
+	for _, o := range seen.Map.OSDs {
+		if bool(o.Up) {
+			up++
+		}
+	}
+	if up == len(seen.Map.OSDs) && running.Count(release.OSD) == up {
+		seen.Release = running.RequireOSDRelease()
+	}
+	return nil
+}
+
+// RequireRelease makes Ceph refuse OSDs older than a release.
+type RequireRelease struct{ Name string }
+
+// String implements kit.Action.
+func (r RequireRelease) String() string { return "requiring OSDs of release " + r.Name }
+
+// Plan implements kit.Controller.
+func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
+	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
+		return kit.Plan{}
+	}
+	if !seen.Ready {
+		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "settings wait for the mons: " + seen.Silence, For: time.Second}}
+	}
+	p := kit.Plan{Next: time.Minute}
+	change := Compare(seen.Want, seen.Have, seen.Record)
+	if !maps.Equal(change.Record, seen.Record) {
+		p.Apply = append(p.Apply, keyring.Opaque(seen.Cluster, RecordSecret, map[string][]byte{"record": change.Record.Bytes()}))
+	}
+	for _, s := range change.Set {
+		p.Do = append(p.Do, s)
+	}
+	for _, r := range change.Remove {
+		p.Do = append(p.Do, r)
+	}
+	if seen.HasMap {
+		for _, r := range ratios(cl.Spec.Storage, seen.Map.FullRatio, seen.Map.BackfillfullRatio, seen.Map.NearfullRatio) {
+			p.Do = append(p.Do, r)
+		}
+	}
+	if seen.Release != "" && seen.Release != seen.Map.RequireOSDRelease {
+		p.Do = append(p.Do, RequireRelease{Name: seen.Release})
+	}
+	if len(seen.Problems) > 0 {
+		p.Err = kit.Terminal("spec.cephConfigFromSecret", "%s", strings.Join(seen.Problems, "; "))
+	}
+	return p
+}
+
+// Do implements kit.Doer.
+func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.Action) error {
+	stored, err := c.Access.Read(ctx, cl.Namespace)
+	if err != nil {
+		return err
+	}
+	if stored.Ceph == nil {
+		return fmt.Errorf("%s: the cluster's mons are not known", action)
+	}
+	conf, osds := cephconfig.New(stored.Ceph), cephosd.New(stored.Ceph)
+	switch a := action.(type) {
+	case Set:
+		if a.Value.FromSecret {
+			return conf.SetSecret(ctx, a.Option.Who, a.Option.Name, a.Value.Text)
+		}
+		return conf.Set(ctx, a.Option.Who, a.Option.Name, a.Value.Text.Reveal(), false)
+	case Remove:
+		return conf.Remove(ctx, a.Option.Who, a.Option.Name)
+	case Ratio:
+		switch a.Name {
+		case "full":
+			return osds.SetFullRatio(ctx, a.Value)
+		case "backfillfull":
+			return osds.SetBackfillfullRatio(ctx, a.Value)
+		default:
+			return osds.SetNearfullRatio(ctx, a.Value)
+		}
+	case RequireRelease:
+		return osds.RequireRelease(ctx, a.Name)
+	}
+	return fmt.Errorf("%s: no such action", action)
+}
+
+// Teardown implements kit.Controller: the settings go with the Ceph cluster.
+func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Plan{} }
