@@ -51,11 +51,11 @@ func Build(ctx context.Context, o Options) (Paths, error) {
 		return Paths{}, err
 	}
 	if len(missing) == 0 {
-		fmt.Fprintf(o.Out, "Everything is built (%d parts in %s).\n", len(wanted), b.cache.Root())
+		say(o.Out, "Everything is built (%d parts in %s).\n", len(wanted), b.cache.Root())
 		return b.paths(), nil
 	}
 	if len(missing) < len(wanted) {
-		fmt.Fprintf(o.Out, "Already built: %s.\n", strings.Join(namesBut(wanted, missing), ", "))
+		say(o.Out, "Already built: %s.\n", strings.Join(namesBut(wanted, missing), ", "))
 	}
 	if err := preflight(ctx, b.cache.Root(), b.source, missing, o); err != nil {
 		return Paths{}, err
@@ -65,6 +65,9 @@ func Build(ctx context.Context, o Options) (Paths, error) {
 	}
 	return b.paths(), nil
 }
+
+// say tells the person. That nobody listens is no reason to stop.
+func say(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }
 
 // Lookup returns where the named parts are, or all parts when none is named,
 // without building. It is an error that names the command to run when one of
@@ -206,7 +209,7 @@ func (b *builder) run(ctx context.Context, missing []*part, o Options) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.Out, "Built %d parts in %s in %s.\n", len(missing), progress.Elapsed(time.Since(begun)), b.cache.Root())
+	say(o.Out, "Built %d parts in %s in %s.\n", len(missing), progress.Elapsed(time.Since(begun)), b.cache.Root())
 	return nil
 }
 

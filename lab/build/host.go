@@ -186,9 +186,9 @@ func installPackages(ctx context.Context, missing []*part, o Options) error {
 		return nil
 	}
 	if o.NoInstall || os.Geteuid() != 0 {
-		return fmt.Errorf("Debian packages are missing, as root: apt-get install --no-install-recommends %s", strings.Join(absent, " "))
+		return fmt.Errorf("missing Debian packages, as root run: apt-get install --no-install-recommends %s", strings.Join(absent, " "))
 	}
-	fmt.Fprintf(o.Out, "Installing the Debian packages %s.\n", strings.Join(absent, ", "))
+	say(o.Out, "Installing the Debian packages %s.\n", strings.Join(absent, ", "))
 	return aptInstall(ctx, absent)
 }
 

@@ -37,7 +37,7 @@ func TestInstallPackagesNamesWhatIsMissing(t *testing.T) {
 		{"nothing needed", nil, ""},
 		{"all there", []string{"here"}, ""},
 		{"some missing, in order and once", []string{"zzz", "removed", "here", "aaa", "zzz"},
-			"Debian packages are missing, as root: apt-get install --no-install-recommends aaa removed zzz"},
+			"missing Debian packages, as root run: apt-get install --no-install-recommends aaa removed zzz"},
 		{"dpkg itself fails", []string{"broken"}, "asking dpkg for broken: dpkg-query: exit status 2: dpkg-query: disk on fire"},
 	}
 	for _, tt := range tests {

@@ -3,6 +3,7 @@ package build
 import (
 	"context"
 	_ "embed" // the source of pause
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,12 +35,12 @@ func imagesPart() *part {
 	}
 }
 
-func makeImages(ctx context.Context, j *job) error {
+func makeImages(ctx context.Context, j *job) (err error) {
 	work, err := os.MkdirTemp("", "castellan-images-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	l, err := image.CreateLayout(j.dir)
 	if err != nil {
 		return err

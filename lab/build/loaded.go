@@ -148,7 +148,7 @@ func writeLoaded(ctx context.Context, dir, images, name, baseName string, cfg im
 	if err != nil {
 		return fail(err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // gone already when it became the image's
 	l, err := image.CreateLayout(tmp)
 	if err != nil {
 		return fail(err)

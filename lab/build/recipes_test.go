@@ -160,7 +160,7 @@ func TestExplain(t *testing.T) {
 		})
 	}
 	plain := errors.New("undefined: x")
-	if got := explain(plain); got != plain {
+	if got := explain(plain); got.Error() != plain.Error() {
 		t.Errorf("explain changed %v to %v", plain, got)
 	}
 }

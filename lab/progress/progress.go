@@ -165,7 +165,7 @@ func (s *Step) line(now time.Time) string {
 // println writes a lasting line. The caller holds the lock.
 func (p *Progress) println(line string) {
 	p.erase()
-	fmt.Fprintln(p.w, line)
+	_, _ = fmt.Fprintln(p.w, line) // nobody listening is no reason to stop
 	if p.opt.Terminal {
 		p.draw()
 	}
@@ -174,7 +174,7 @@ func (p *Progress) println(line string) {
 // erase removes the redrawn lines. The caller holds the lock.
 func (p *Progress) erase() {
 	if p.drawn > 0 {
-		fmt.Fprintf(p.w, "\x1b[%dA\r\x1b[J", p.drawn)
+		_, _ = fmt.Fprintf(p.w, "\x1b[%dA\r\x1b[J", p.drawn)
 		p.drawn = 0
 	}
 }
@@ -192,7 +192,7 @@ func (p *Progress) draw() {
 	for _, s := range p.running {
 		// One column is left free: a full line would wrap on some terminals and
 		// the next redraw would count wrong.
-		fmt.Fprintln(p.w, clip(s.line(now), width-1))
+		_, _ = fmt.Fprintln(p.w, clip(s.line(now), width-1))
 		p.drawn++
 	}
 }

@@ -114,18 +114,18 @@ func listCache() error {
 		return err
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PART\tKEY\tSIZE\tBUILT\tUSED")
+	_, _ = fmt.Fprintln(w, "PART\tKEY\tSIZE\tBUILT\tUSED")
 	for _, e := range entries {
 		used := "yes"
 		if current[e.Part] != e.Key {
 			used = "no (prune removes it)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Part, e.Key, progress.Bytes(e.Bytes), e.Built.Format("2006-01-02 15:04"), used)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Part, e.Key, progress.Bytes(e.Bytes), e.Built.Format("2006-01-02 15:04"), used)
 	}
 	total, err := cache.DiskUsage(dir)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "total\t\t%s\n", progress.Bytes(total))
+	_, _ = fmt.Fprintf(w, "total\t\t%s\n", progress.Bytes(total))
 	return w.Flush()
 }

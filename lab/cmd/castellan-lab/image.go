@@ -99,13 +99,13 @@ func newImageListCmd() *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "NAME\tDIGEST\tSIZE")
+			_, _ = fmt.Fprintln(w, "NAME\tDIGEST\tSIZE")
 			for _, li := range loaded {
 				size, err := cache.DiskUsage(li.Dir)
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\n", li.Name, li.Digest, progress.Bytes(size))
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", li.Name, li.Digest, progress.Bytes(size))
 			}
 			return w.Flush()
 		},

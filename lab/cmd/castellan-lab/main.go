@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string) int {
 }
 
 func isProgram(e exitCoder) bool {
-	_, ok := e.(*exec.ExitError) //nolint:errorlint // it is the outermost error with a code that decides
+	_, ok := e.(*exec.ExitError) // the outermost error with a code is what counts
 	return ok
 }
 
