@@ -38,6 +38,7 @@ func TestSmoke(t *testing.T) {
 		{"privileged pod writes its disk", testPrivileged},
 		{"Ceph in a pod makes an OSD", testCeph},
 		{"disks come and go", testDisks},
+		{"a disk as a block volume", testBlockVolume},
 		{"a node stops and starts", testNodeStop},
 		{"a node is cut off", testPartition},
 		{"the operator is killed", testOperatorKill},
@@ -250,7 +251,7 @@ func testCeph(t *testing.T, lab *testlab.Lab) {
 	// A real BlueStore label, to be read by who lists disks. The OSD is made
 	// without a cluster: no mon, no key.
 	podRun(t, lab, "ceph", "/bin/sh", "-c", fmt.Sprintf(
-		"mkdir -p /tmp/osd && ln -s /dev/%s /tmp/osd/block && ceph-osd --mkfs -i 7 --osd-data /tmp/osd --osd-uuid %s --fsid %s --no-mon-config --osd-objectstore bluestore --auth-supported none 2>&1",
+		"mkdir -p /tmp/osd && ln -s /dev/%s /tmp/osd/block && ceph-osd -c /dev/null --mkfs -i 7 --osd-data /tmp/osd --osd-uuid %s --fsid %s --no-mon-config --osd-objectstore bluestore 2>&1",
 		d.Name(), uuid, fsid))
 	want := disk.Content{Kind: disk.CephOSD, OSD: "7", FSID: fsid, OSDUUID: uuid}
 	if got := lab.Disks(t, "node2")[0].Content; got != want {
@@ -294,6 +295,86 @@ func testDisks(t *testing.T, lab *testlab.Lab) {
 	if n := len(lab.Disks(t, "node1")); n != 1 {
 		t.Errorf("node1 has %d disks in the end", n)
 	}
+}
+
+// blockYAML takes a device.
+const blockYAML = `
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: block}
+spec:
+  storageClassName: local
+  volumeMode: Block
+  capacity: {storage: 4Gi}
+  accessModes: [ReadWriteOnce]
+  persistentVolumeReclaimPolicy: Retain
+  local: {path: /dev/%[1]s}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node3]}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: block, namespace: default}
+spec:
+  storageClassName: local
+  volumeMode: Block
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 1Gi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: block, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: c
+    image: %[2]s
+    imagePullPolicy: Never
+    command: [/bin/sh, -c, "exec sleep 100000"]
+    volumeDevices: [{name: v, devicePath: /mnt/block}]
+  volumes:
+  - name: v
+    persistentVolumeClaim: {claimName: block}
+`
+
+// testBlockVolume is how OSDs on PVCs get their disk. The kubelet holds it by
+// another loop device, which must go with the pod.
+func testBlockVolume(t *testing.T, lab *testlab.Lab) {
+	d := lab.Disks(t, "node3")[0]
+	lab.Apply(t, fmt.Sprintf(blockYAML, d.Name(), build.ImageTest))
+	waitRunning(t, lab, "block")
+	podRun(t, lab, "block", "/bin/sh", "-c", "echo castellan | dd of=/mnt/block conv=fsync")
+	if got := lab.MustExec(t, "node3", "head", "-c9", "/dev/"+d.Name()); got != "castellan" {
+		t.Errorf("the node reads %q from the disk of the volume", got)
+	}
+	if n := over(t, d.Number); n != 1 {
+		t.Errorf("%d loop devices hold the disk of the volume", n)
+	}
+	lab.MustKubectl(t, "-n", "default", "delete", "pod", "block", "--wait")
+	testlab.Until(t, soon, "the kubelet lets go of the disk", func(context.Context) error {
+		if n := over(t, d.Number); n != 0 {
+			return fmt.Errorf("%d loop devices hold it", n)
+		}
+		return nil
+	})
+}
+
+// over counts the loop devices that stand on another.
+func over(t *testing.T, number int) int {
+	t.Helper()
+	all, err := disk.ListAttached()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, a := range all {
+		if a.Over == number {
+			n++
+		}
+	}
+	return n
 }
 
 func waitNode(t *testing.T, lab *testlab.Lab, name string, ready bool) {
