@@ -8,7 +8,6 @@ package selection
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/validate/storageconfig"
 )
 
 // DeviceClassLabel on a node is the device class of all OSDs that are made there.
@@ -174,85 +174,53 @@ func Config(m map[string]string, field string, over Settings) (Settings, []Probl
 	if s.CrushRoot == "" {
 		s.CrushRoot = "default"
 	}
+	given, bad := storageconfig.Parse(m)
 	var problems []Problem
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if err := s.set(key, m[key]); err != nil {
-			problems = append(problems, Problem{Field: fmt.Sprintf("%s[%s]", field, key), Message: err.Error()})
-		}
+	for _, b := range bad {
+		problems = append(problems, Problem{Field: fmt.Sprintf("%s[%s]", field, b.Key), Message: b.Problem + "; " + b.Hint})
 	}
+	s.take(m, given)
 	return s, problems
 }
 
-func (s *Settings) set(key, value string) error {
+// take lets the keys that the map has replace what was there before.
+func (s *Settings) take(m map[string]string, given storageconfig.Settings) {
 	d := &s.Device
-	switch key {
-	case "databaseSizeMB":
-		return number(value, 1024, 1<<40, &d.DatabaseSizeMB)
-	case "walSizeMB":
-		return number(value, 0, 1<<40, &d.WALSizeMB)
-	case "osdsPerDevice":
-		var n uint64
-		if err := number(value, 1, 64, &n); err != nil {
-			return err
+	for key := range m {
+		switch key {
+		case storageconfig.DatabaseSizeMB:
+			d.DatabaseSizeMB = uint64(given.DatabaseSizeMB)
+		case storageconfig.WalSizeMB:
+			d.WALSizeMB = uint64(given.WalSizeMB)
+		case storageconfig.OSDsPerDevice:
+			d.OSDsPerDevice = given.OSDsPerDevice
+		case storageconfig.EncryptedDevice:
+			d.Encrypted = given.EncryptedDevice
+		case storageconfig.MetadataDevice:
+			d.MetadataDevice = given.MetadataDevice
+		case storageconfig.DeviceClass:
+			d.DeviceClass = given.DeviceClass
+		case storageconfig.CrushRoot:
+			s.CrushRoot = given.CrushRoot
+		case storageconfig.StoreType:
+			s.StoreType = given.StoreType
+		case storageconfig.InitialWeight:
+			d.InitialWeight = number(given.InitialWeight)
+		case storageconfig.PrimaryAffinity:
+			d.PrimaryAffinity = number(given.PrimaryAffinity)
 		}
-		d.OSDsPerDevice = int(n)
-	case "encryptedDevice":
-		b, err := strconv.ParseBool(value)
-		if err != nil {
-			return fmt.Errorf("%q is neither true nor false", value)
-		}
-		d.Encrypted = b
-	case "metadataDevice":
-		return plain(value, &d.MetadataDevice, "/")
-	case "deviceClass":
-		return plain(value, &d.DeviceClass, "")
-	case "crushRoot":
-		return plain(value, &s.CrushRoot, "")
-	case "initialWeight":
-		return fraction(value, 1e6, &d.InitialWeight)
-	case "primaryAffinity":
-		return fraction(value, 1, &d.PrimaryAffinity)
-	case "storeType":
-		if value != "" && value != "bluestore" && value != "bluestore-rdr" {
-			return fmt.Errorf("%q is not bluestore", value)
-		}
-		s.StoreType = value
-	default:
-		return fmt.Errorf("no such setting; known are crushRoot, databaseSizeMB, deviceClass, encryptedDevice, initialWeight, metadataDevice, osdsPerDevice, primaryAffinity, storeType and walSizeMB")
 	}
-	return nil
+	if s.CrushRoot == "" {
+		s.CrushRoot = "default"
+	}
 }
 
-func number(value string, low, high uint64, to *uint64) error {
-	n, err := strconv.ParseUint(value, 10, 64)
-	if err != nil || n < low || n > high {
-		return fmt.Errorf("%q is no number from %d to %d", value, low, high)
+// number is a setting as Ceph's command line takes it, "" when it is not set.
+func number(f *float64) string {
+	if f == nil {
+		return ""
 	}
-	*to = n
-	return nil
-}
-
-func fraction(value string, high float64, to *string) error {
-	f, err := strconv.ParseFloat(value, 64)
-	if err != nil || f < 0 || f > high {
-		return fmt.Errorf("%q is no number from 0 to %v", value, high)
-	}
-	*to = value
-	return nil
-}
-
-// plain takes names that go to Ceph or ceph-volume as one argument.
-func plain(value string, to *string, also string) error {
-	if strings.HasPrefix(value, "-") || strings.Contains(value, "..") {
-		return fmt.Errorf("%q begins with '-' or holds '..'", value)
-	}
-	for _, r := range value {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:+@-"+also, r) {
-			return fmt.Errorf("%q holds the character %q", value, r)
-		}
-	}
-	*to = value
-	return nil
+	return strconv.FormatFloat(*f, 'f', -1, 64)
 }
 
 // fits says whether the placement of OSDs lets them run on a node. Affinity and
