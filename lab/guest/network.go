@@ -70,7 +70,7 @@ func netNSOf(pid int) func() error {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("entering the network namespace of process %d: %w", pid, err)
 		}

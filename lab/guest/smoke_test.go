@@ -1,20 +1,23 @@
-package guest_test
+package guest
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"github.com/vishvananda/netlink"
+	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/castellan-storage/castellan/lab/build"
 	"github.com/castellan-storage/castellan/lab/cluster/state"
-	"github.com/castellan-storage/castellan/lab/guest"
-	"github.com/castellan-storage/castellan/lab/guest/ceph"
+	"github.com/castellan-storage/castellan/lab/network"
 )
 
 // envSmoke turns these tests on: they boot real guests, which takes minutes
@@ -23,7 +26,7 @@ const envSmoke = "CASTELLAN_LAB_SMOKE"
 
 const gib = 1 << 30
 
-func options(t *testing.T) guest.Options {
+func options(t *testing.T) Options {
 	t.Helper()
 	if os.Getenv(envSmoke) == "" {
 		t.Skipf("boots a real guest: set %s=1 to run it", envSmoke)
@@ -31,7 +34,7 @@ func options(t *testing.T) guest.Options {
 	if os.Geteuid() != 0 {
 		t.Skip("boots a real guest: needs root")
 	}
-	o, err := guest.Built(t.Context(), guest.Options{Name: "smoke", Memory: 3 * gib, FastLUKS: true})
+	o, err := Built(t.Context(), Options{Name: "smoke", Memory: 3 * gib, FastLUKS: true})
 	var missing *build.NotBuiltError
 	if errors.As(err, &missing) {
 		t.Skipf("boots a real guest: %v", err)
@@ -58,10 +61,10 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func boot(t *testing.T, o guest.Options) *guest.Guest {
+func bootGuest(t *testing.T, o Options) *Guest {
 	t.Helper()
 	began := time.Now()
-	g, err := guest.Start(t.Context(), o)
+	g, err := Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func boot(t *testing.T, o guest.Options) *guest.Guest {
 }
 
 // must runs a command in the guest and fails the test unless it exits with 0.
-func must(t *testing.T, g *guest.Guest, argv ...string) string {
+func must(t *testing.T, g *Guest, argv ...string) string {
 	t.Helper()
 	res, err := g.Exec(t.Context(), argv...)
 	if err != nil {
@@ -94,14 +97,14 @@ func must(t *testing.T, g *guest.Guest, argv ...string) string {
 
 func TestSmoke(t *testing.T) {
 	o := options(t)
-	o.Disks = []guest.DiskOptions{{Size: gib, Serial: "FIRST"}, {Size: gib}}
-	g := boot(t, o)
+	o.Disks = []DiskOptions{{Size: gib, Serial: "FIRST"}, {Size: gib}}
+	g := bootGuest(t, o)
 	info, err := g.Info(t.Context())
 	if err != nil || len(info.MissingModules) > 0 || info.Hostname != "smoke" {
 		t.Errorf("info %+v, %v", info, err)
 	}
 
-	if _, err := guest.Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "up already") {
+	if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "up already") {
 		t.Errorf("a second Start: %v", err)
 	}
 	res, err := g.Exec(t.Context(), "ls", "/no/such/file")
@@ -109,7 +112,7 @@ func TestSmoke(t *testing.T) {
 		t.Errorf("ls: %+v, %v", res, err)
 	}
 
-	first := guest.Disk{Name: "ubdb", Slot: 1, Serial: "FIRST"}
+	first := Disk{Name: "ubdb", Slot: 1, Serial: "FIRST"}
 	if got := strings.TrimSpace(must(t, g, "readlink", "-f", first.ByID(), first.ByPath())); got != "/dev/ubdb\n/dev/ubdb" {
 		t.Errorf("the links of %s lead to %q", first.Serial, got)
 	}
@@ -131,7 +134,7 @@ func TestSmoke(t *testing.T) {
 	t.Logf("luksFormat took %.1f s", time.Since(began).Seconds())
 	must(t, g, "cryptsetup", "open", "--key-file", "/run/key", "/dev/vg/lv", "secret")
 	content := bytes.Repeat([]byte("castellan"), 100_000)
-	write := func(to string) guest.Result {
+	write := func(to string) Result {
 		t.Helper()
 		res, err := g.ExecInput(t.Context(), bytes.NewReader(content), "dd", "of="+to, "bs=64k", "iflag=fullblock", "oflag=direct,sync", "conv=notrunc")
 		if err != nil {
@@ -175,7 +178,7 @@ func TestSmoke(t *testing.T) {
 	}
 	must(t, g, "umount", "/mnt")
 
-	again, err := guest.Open("smoke")
+	again, err := Open("smoke")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +208,7 @@ func TestSmoke(t *testing.T) {
 // nothing but files, which Down removes, twice.
 func TestSmokeCrash(t *testing.T) {
 	o := options(t)
-	g := boot(t, o)
+	g := bootGuest(t, o)
 	proc, err := os.FindProcess(g.Pid())
 	if err != nil {
 		t.Fatal(err)
@@ -223,18 +226,18 @@ func TestSmokeCrash(t *testing.T) {
 	if err := <-running; err == nil {
 		t.Error("a command in a killed guest has an exit code")
 	}
-	if _, err := guest.Open("smoke"); err == nil || !strings.Contains(err.Error(), "crashed") {
+	if _, err := Open("smoke"); err == nil || !strings.Contains(err.Error(), "crashed") {
 		t.Errorf("Open of a crashed guest: %v", err)
 	}
 	for range 2 {
-		if err := guest.Down(t.Context(), "smoke"); err != nil {
+		if err := Down(t.Context(), "smoke"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(os.Getenv(state.EnvRoot), "*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
-	if _, err := guest.Open("smoke"); !errors.Is(err, guest.ErrNotUp) {
+	if _, err := Open("smoke"); !errors.Is(err, ErrNotUp) {
 		t.Errorf("Open: %v", err)
 	}
 }
@@ -244,7 +247,7 @@ func TestSmokeCancelled(t *testing.T) {
 	o := options(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := guest.Start(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Start(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("err = %v", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(os.Getenv(state.EnvRoot), "*")); err != nil || len(left) > 0 {
@@ -252,35 +255,71 @@ func TestSmokeCancelled(t *testing.T) {
 	}
 }
 
-func TestSmokeCeph(t *testing.T) {
+// TestSmokeJoin puts two guests onto one bridge, as a lab has it, where they
+// reach each other and its gateway.
+func TestSmokeJoin(t *testing.T) {
 	o := options(t)
-	for range 4 {
-		o.Disks = append(o.Disks, guest.DiskOptions{Size: 10 * gib})
+	lab := labNetwork(t)
+	o.Join = &Join{Lab: "l", Pid: lab, Bridge: network.Bridge, Gateway: netip.MustParsePrefix(network.ControlIP + "/24")}
+	o.Memory = 512 << 20
+	one := bootGuest(t, o)
+	o.Name = "smoke2"
+	two := bootGuest(t, o)
+	if one.Address() == two.Address() {
+		t.Fatalf("both guests have the address %s", one.Address())
 	}
-	g := boot(t, o)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
-	c, err := ceph.Bootstrap(ctx, g, func(name string, took time.Duration) { t.Logf("%s: %.1f s", name, took.Seconds()) })
+	for _, to := range []string{two.Address().Addr().String(), one.Gateway().String()} {
+		must(t, one, "ping", "-c", "1", "-W", "5", to)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := taps(t, lab), []string{tapName(two.rec)}; !slices.Equal(got, want) {
+		t.Errorf("tap devices %v, want %v", got, want)
+	}
+	if err := two.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := taps(t, lab); len(got) > 0 {
+		t.Errorf("tap devices left in the lab's network: %v", got)
+	}
+}
+
+// labNetwork is a process in a network namespace with a lab's bridge.
+func labNetwork(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "600")
+	err := inNetNS(newNetNS, func() error {
+		if err := network.SetupBridge(); err != nil {
+			return err
+		}
+		return cmd.Start()
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	osds, err := c.Up(ctx, ceph.Layout{Data: []string{"/dev/ubdb", "/dev/ubdc", "/dev/ubdd"}, DB: "/dev/ubde", LVM: true})
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// taps are the guests' devices in the network namespace of a process.
+func taps(t *testing.T, pid int) []string {
+	t.Helper()
+	var out []string
+	err := inNetNS(netNSOf(pid), func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if strings.HasPrefix(l.Attrs().Name, "guest") {
+				out = append(out, l.Attrs().Name)
+			}
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(osds) != 3 || osds[0].Volumes["db"].Devices[0] != "/dev/ubde" {
-		t.Errorf("OSDs %+v", osds)
-	}
-	if err := c.StopOSD(ctx, osds[0].ID, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartOSD(ctx, osds[0]); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitUp(ctx, osds[0].ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.WaitClean(ctx); err != nil {
-		t.Fatal(err)
-	}
+	return out
 }

@@ -71,7 +71,7 @@ func checkMachine(o Options) error {
 	if err != nil {
 		return fmt.Errorf("looking at this machine's memory: %w", err)
 	}
-	if free := int64(info.MemAvailable); free < o.Memory { //nolint:gosec // memory sizes are far below 2^63
+	if free := int64(info.MemAvailable); free < o.Memory {
 		return fmt.Errorf("the guest would get %s of memory and this machine has %s free: give it less with --mem",
 			disk.FormatSize(o.Memory), disk.FormatSize(free))
 	}
@@ -79,7 +79,7 @@ func checkMachine(o Options) error {
 	if err := unix.Statfs(memoryDir, &shm); err != nil {
 		return fmt.Errorf("looking at %s: %w", memoryDir, err)
 	}
-	if free := int64(shm.Bavail) * shm.Bsize; free < o.Memory { //nolint:gosec // memory sizes are far below 2^63
+	if free := int64(shm.Bavail) * shm.Bsize; free < o.Memory {
 		return fmt.Errorf("the guest's memory of %s lies in %s, which has room for %s: give it less with --mem",
 			disk.FormatSize(o.Memory), memoryDir, disk.FormatSize(free))
 	}
@@ -264,11 +264,11 @@ func spawn(dir string, rec *record, join *Join) (<-chan error, error) {
 	if err := os.Mkdir(filepath.Join(dir, socketDir), 0o700); err != nil {
 		return nil, err
 	}
-	console, err := os.OpenFile(filepath.Join(dir, consoleFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	console, err := os.OpenFile(filepath.Join(dir, consoleFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // the path is the caller's to choose
 	if err != nil {
 		return nil, err
 	}
-	defer console.Close()
+	defer func() { _ = console.Close() }()
 	cmd := exec.Command(rec.Kernel, kernelArgs(dir, rec)...) //nolint:gosec // the kernel that the caller chose
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Dir = dir
@@ -308,7 +308,7 @@ func (g *Guest) awaitReady(ctx context.Context, ended <-chan error) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case err := <-ended:
-			return fmt.Errorf("the guest's kernel ended (%v)", err)
+			return fmt.Errorf("the guest's kernel ended: %w", endReason(err))
 		case <-tick.C:
 		}
 		try, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -320,9 +320,17 @@ func (g *Guest) awaitReady(ctx context.Context, ended <-chan error) error {
 	}
 }
 
+// endReason gives a kernel that ended by itself a reason.
+func endReason(err error) error {
+	if err == nil {
+		return errors.New("it powered off")
+	}
+	return err
+}
+
 // consoleHint is the end of the console's output, or the guest's own reason.
 func consoleHint(dir string) string {
-	b, err := os.ReadFile(filepath.Join(dir, consoleFile))
+	b, err := os.ReadFile(filepath.Join(dir, consoleFile)) //nolint:gosec // the path is the caller's to choose
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}

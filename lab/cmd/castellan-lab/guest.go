@@ -39,6 +39,12 @@ can leave the machine.`,
   castellan-lab guest disk pull ubdb
   castellan-lab guest down`,
 		Args: cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if os.Geteuid() != 0 {
+				return errors.New("storage guests belong to root: use sudo")
+			}
+			return nil
+		},
 	}
 	c.PersistentFlags().StringVar(&name, "name", name, "which guest")
 	c.AddCommand(newGuestUpCmd(&name), newGuestExecCmd(&name), newGuestBesideCmd(&name), newGuestPutCmd(&name),
@@ -308,9 +314,6 @@ func newGuestDownCmd(name *string) *cobra.Command {
 		Short: "End a guest and remove all of it, its disks included",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return errors.New("ending a guest needs root: use sudo")
-			}
 			return guest.Down(c.Context(), *name)
 		},
 	}

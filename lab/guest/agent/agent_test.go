@@ -123,7 +123,7 @@ func TestRunCancelled(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "pid")
 	ctx, cancel := context.WithCancel(testContext(t))
 	r, w := io.Pipe()
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	go func() {
 		for ctx.Err() == nil {
 			if b, err := os.ReadFile(mark); err == nil && bytes.HasSuffix(b, []byte("\n")) {
@@ -242,7 +242,7 @@ func TestTokenAndVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	f := &framed{conn: conn}
 	if err := f.writeJSON(frameRequest, request{Version: 99, Token: "secret", Op: opInfo}); err != nil {
 		t.Fatal(err)
@@ -262,11 +262,11 @@ func TestFrames(t *testing.T) {
 	if _, _, err := (&framed{conn: far}).read(); err == nil || !strings.Contains(err.Error(), "limit") {
 		t.Errorf("an oversized frame gives %v", err)
 	}
-	near.Close()
+	_ = near.Close()
 	near, far = net.Pipe()
 	go func() {
 		_, _ = near.Write([]byte{4, 0, 0, 0, 9, 'x'})
-		near.Close()
+		_ = near.Close()
 	}()
 	if _, _, err := (&framed{conn: far}).read(); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a cut frame gives %v", err)
@@ -282,7 +282,7 @@ func TestLost(t *testing.T) {
 			f := &framed{conn: far}
 			_, _, _ = f.read()
 			_ = f.write(frameStdout, []byte("half"))
-			far.Close()
+			_ = far.Close()
 		}()
 		return near, nil
 	}, "")

@@ -163,9 +163,9 @@ func (c *Client) do(ctx context.Context, req request, in io.Reader, out, errOut 
 	if err != nil {
 		return reply{}, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	// A closed connection is how the agent learns that nobody waits any more.
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 
 	f := &framed{conn: conn}
@@ -215,7 +215,7 @@ func feed(f *framed, in io.Reader, conn net.Conn) error {
 			return nil
 		}
 		if err != nil {
-			conn.Close()
+			_ = conn.Close()
 			return fmt.Errorf("reading the input: %w", err)
 		}
 	}

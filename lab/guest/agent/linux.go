@@ -106,7 +106,7 @@ func (l *Linux) Disks(holders bool) ([]Disk, error) {
 
 func (l *Linux) disk(name string) (Disk, error) {
 	dir := filepath.Join(l.Root, "sys/block", name)
-	size, err := os.ReadFile(filepath.Join(dir, "size"))
+	size, err := os.ReadFile(filepath.Join(dir, "size")) //nolint:gosec // the path is the caller's to choose
 	if err != nil {
 		return Disk{}, err
 	}
@@ -115,7 +115,7 @@ func (l *Linux) disk(name string) (Disk, error) {
 		return Disk{}, fmt.Errorf("size of %s: %w", name, err)
 	}
 	// A disk without a serial has an empty file or none.
-	serial, err := os.ReadFile(filepath.Join(dir, "serial"))
+	serial, err := os.ReadFile(filepath.Join(dir, "serial")) //nolint:gosec // the path is the caller's to choose
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Disk{}, err
 	}
@@ -200,7 +200,7 @@ func (l *Linux) mounts() (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	out := map[string][]string{}
 	sc := bufio.NewScanner(file)
 	for sc.Scan() {
@@ -223,7 +223,7 @@ func (l *Linux) openBy(nodes []string) map[string][]string {
 			continue
 		}
 		proc := filepath.Dir(filepath.Dir(fd))
-		comm, err := os.ReadFile(filepath.Join(proc, "comm"))
+		comm, err := os.ReadFile(filepath.Join(proc, "comm")) //nolint:gosec // the path is the caller's to choose
 		if err != nil {
 			continue
 		}

@@ -51,7 +51,7 @@ const requestWait = 30 * time.Second
 
 // Serve answers connections until ctx ends or the listener fails.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { l.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -71,7 +71,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) ServeConn(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	f := &framed{conn: conn}
 	_ = conn.SetReadDeadline(time.Now().Add(requestWait))
 	t, p, err := f.read()
@@ -152,7 +152,7 @@ func readInput(f *framed, cancel context.CancelFunc) *io.PipeReader {
 				// what still comes is dropped.
 				_, _ = w.Write(p)
 			case t == frameStdinClose:
-				w.Close()
+				_ = w.Close()
 			default:
 				w.CloseWithError(fmt.Errorf("frame of unexpected type %d", t))
 				return
@@ -164,7 +164,7 @@ func readInput(f *framed, cancel context.CancelFunc) *io.PipeReader {
 
 // exec runs a command to its end, or kills it when the client has left.
 func (s *Server) exec(ctx context.Context, f *framed, req request, input *io.PipeReader) (*Exit, error) {
-	defer input.Close()
+	defer func() { _ = input.Close() }()
 	if len(req.Argv) == 0 {
 		return nil, errors.New("no command given")
 	}
@@ -191,7 +191,7 @@ func (s *Server) exec(ctx context.Context, f *framed, req request, input *io.Pip
 	}
 	go func() {
 		_, _ = io.Copy(stdin, input)
-		stdin.Close()
+		_ = stdin.Close()
 		// Keep the reader of frames going, it watches for the client.
 		_, _ = io.Copy(io.Discard, input)
 	}()
@@ -224,9 +224,9 @@ func put(path string, perm fs.FileMode, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }()
 	if _, err := io.Copy(tmp, r); err != nil {
-		tmp.Close()
+		_ = tmp.Close()
 		return err
 	}
 	if err := errors.Join(tmp.Chmod(perm), tmp.Close()); err != nil {
@@ -236,11 +236,11 @@ func put(path string, perm fs.FileMode, r io.Reader) error {
 }
 
 func get(path string, w io.Writer) error {
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // the path is the caller's to choose
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	st, err := file.Stat()
 	if err != nil {
 		return err

@@ -81,18 +81,18 @@ func dial(socket string) (*net.UnixConn, func(), error) {
 	}
 	own := filepath.Join(dir, "s")
 	if len(own) > maxSocketPath || len(socket) > maxSocketPath {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		return nil, nil, fmt.Errorf("the path %s is too long for a socket", own)
 	}
 	conn, err := net.DialUnix("unixgram",
 		&net.UnixAddr{Name: own, Net: "unixgram"}, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir)
 		return nil, nil, err
 	}
 	return conn, func() {
-		conn.Close()
-		os.RemoveAll(dir)
+		_ = conn.Close()
+		_ = os.RemoveAll(dir)
 	}, nil
 }
 

@@ -83,7 +83,7 @@ func fakeKernel(t *testing.T, answers ...[]byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	go func() {
 		buf := make([]byte, 1024)
 		for {

@@ -61,7 +61,10 @@ func overlayRoot(cfg Config) error {
 	}
 	root := mountPoint{"overlay", "/root", "overlay", 0, "lowerdir=/lower,upperdir=/top/upper,workdir=/top/work"}
 	if err := root.mount(); err != nil {
-		return fmt.Errorf("%w (modprobe overlay: %v %s)", err, probeErr, strings.TrimSpace(string(out)))
+		if probeErr != nil {
+			probeErr = fmt.Errorf("modprobe overlay: %w: %s", probeErr, strings.TrimSpace(string(out)))
+		}
+		return errors.Join(err, probeErr)
 	}
 	return nil
 }
@@ -139,15 +142,15 @@ func (m mountPoint) mount() error {
 }
 
 func copyFile(from, to string, perm os.FileMode) error {
-	src, err := os.Open(from)
+	src, err := os.Open(from) //nolint:gosec // the path is the caller's to choose
 	if err != nil {
 		return err
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm) //nolint:gosec // the path is the caller's to choose
 	if err != nil {
 		return err
 	}

@@ -88,8 +88,8 @@ func setNames(cfg Config) error {
 	}
 	hosts := fmt.Sprintf("127.0.0.1 localhost\n%s %s\n", cfg.Address.Addr(), cfg.Hostname)
 	return errors.Join(
-		os.WriteFile("/etc/hostname", []byte(cfg.Hostname+"\n"), 0o644), //nolint:gosec // everybody in the guest reads it
-		os.WriteFile("/etc/hosts", []byte(hosts), 0o644))                //nolint:gosec // everybody in the guest reads it
+		os.WriteFile("/etc/hostname", []byte(cfg.Hostname+"\n"), 0o644),
+		os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 
 func setNetwork(cfg Config) error {
@@ -141,7 +141,7 @@ func startUdev(Config) error {
 	if err := os.MkdirAll(filepath.Dir(rules), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(rules, []byte(udevRules), 0o644); err != nil { //nolint:gosec // udev's helpers read it
+	if err := os.WriteFile(rules, []byte(udevRules), 0o644); err != nil {
 		return err
 	}
 	for _, argv := range [][]string{
@@ -166,8 +166,8 @@ func run(argv ...string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(out.Name())
-	defer out.Close()
+	defer func() { _ = os.Remove(out.Name()) }()
+	defer func() { _ = out.Close() }()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // fixed argv of this file, without a shell
 	cmd.Env = environment()
 	cmd.Stdout, cmd.Stderr = out, out
@@ -230,7 +230,7 @@ func Serve() error {
 // Fail reports on the console why the guest cannot start and stops the
 // machine, so that nobody waits for it.
 func Fail(err error) {
-	fmt.Println(FailMark + err.Error())
+	fmt.Println(FailMark + strings.ReplaceAll(err.Error(), "\n", "; "))
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
