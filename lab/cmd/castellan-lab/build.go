@@ -105,11 +105,7 @@ func listCache() error {
 	if err != nil {
 		return err
 	}
-	entries, err := cache.Open(dir).List()
-	if err != nil {
-		return err
-	}
-	current, err := build.Current()
+	entries, err := build.Entries()
 	if err != nil {
 		return err
 	}
@@ -117,7 +113,7 @@ func listCache() error {
 	_, _ = fmt.Fprintln(w, "PART\tKEY\tSIZE\tBUILT\tUSED")
 	for _, e := range entries {
 		used := "yes"
-		if current[e.Part] != e.Key {
+		if !e.Used {
 			used = "no (prune removes it)"
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", e.Part, e.Key, progress.Bytes(e.Bytes), e.Built.Format("2006-01-02 15:04"), used)

@@ -19,6 +19,7 @@ func commands() []*cobra.Command {
 		newDiskCmd(),
 		newNodeCmd(),
 		newOperatorCmd(),
+		newCephCmd(),
 		newSuperviseCmd(),
 		newNodeInitCmd(),
 	}

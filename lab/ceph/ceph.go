@@ -1,0 +1,300 @@
+// Package ceph brings a Ceph cluster up in a lab that runs: it installs the
+// operator from the repository's deploy directory, makes a CephCluster of all the
+// lab's disks, follows it until Ceph is healthy and every PG is active and clean,
+// and writes and reads back an object.
+//
+// It uses what a user would: kubectl and the manifests. It must not reach into the
+// operator or into Ceph in any other way.
+package ceph
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+//go:embed files/*.yaml
+var files embed.FS
+
+// Namespace of operator and cluster.
+const Namespace = "rook-ceph"
+
+// OperatorImage is the name under which the lab's nodes hold the operator.
+const OperatorImage = "localhost/castellan:dev"
+
+// Lab is where the cluster is to be.
+type Lab struct {
+	// Kubectl is the binary, Kubeconfig the administrator's.
+	Kubectl, Kubeconfig string
+	// Deploy is the repository's deploy directory.
+	Deploy string
+	// OSDs is how many are expected: one for each disk.
+	OSDs int
+	// Out gets the lines for a person.
+	Out io.Writer
+	// Begun is what times are counted from.
+	Begun time.Time
+}
+
+// Stage is something that a person waits for.
+type Stage struct {
+	Name string
+	// At is when it was reached, counted from the CephCluster being applied.
+	At time.Duration
+}
+
+func (l *Lab) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(l.Out, "%6.1fs  %s\n", time.Since(l.Begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// Up installs the operator and makes the cluster.
+func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
+	if err := l.install(ctx); err != nil {
+		return nil, err
+	}
+	l.say("operator is installed")
+	cluster, err := files.ReadFile("files/cluster.yaml")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := l.kubectl(ctx, cluster, "apply", "-f", "-"); err != nil {
+		return nil, fmt.Errorf("applying the CephCluster: %w", err)
+	}
+	applied := time.Now()
+	l.say("CephCluster is applied")
+	stages, err := l.follow(ctx, applied)
+	if err != nil {
+		return stages, err
+	}
+	return stages, l.roundTrip(ctx)
+}
+
+// install applies everything in deploy, with the lab's image and settings.
+func (l *Lab) install(ctx context.Context) error {
+	if _, err := l.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(l.Deploy, "crds")); err != nil {
+		return fmt.Errorf("applying the CRDs: %w", err)
+	}
+	if _, err := l.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout=30s", "crd/cephclusters.ceph.rook.io"); err != nil {
+		return fmt.Errorf("waiting for the CRDs: %w", err)
+	}
+	settings, err := files.ReadFile("files/settings.yaml")
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"common.yaml", "operator.yaml", "toolbox.yaml"} {
+		b, err := os.ReadFile(filepath.Join(l.Deploy, name))
+		if err != nil {
+			return fmt.Errorf("reading deploy/%s: %w", name, err)
+		}
+		if _, err := l.kubectl(ctx, useImages(b), "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+			return fmt.Errorf("applying deploy/%s: %w", name, err)
+		}
+		if name == "common.yaml" {
+			if _, err := l.kubectl(ctx, settings, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+				return fmt.Errorf("applying the lab's settings: %w", err)
+			}
+		}
+	}
+	if _, err := l.kubectl(ctx, settings, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+		return fmt.Errorf("applying the lab's settings: %w", err)
+	}
+	_, err = l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=60s")
+	if err != nil {
+		return fmt.Errorf("waiting for the operator: %w", err)
+	}
+	return nil
+}
+
+// useImages replaces the published images in a manifest by those that the lab's
+// nodes hold.
+func useImages(manifest []byte) []byte {
+	lines := strings.Split(string(manifest), "\n")
+	for i, line := range lines {
+		at := strings.Index(line, "image:")
+		if at < 0 || strings.Contains(line[:at], "#") {
+			continue
+		}
+		image := OperatorImage
+		if strings.Contains(line, "quay.io/ceph/ceph") {
+			image = "localhost/ceph:20.2.4"
+		}
+		lines[i] = line[:at] + "image: " + image
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// kubectl runs the lab's kubectl.
+func (l *Lab) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, l.Kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return out.Bytes(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))
+	}
+	return out.Bytes(), nil
+}
+
+// status is the part of a CephCluster that is followed.
+type status struct {
+	Status struct {
+		Phase   string `json:"phase"`
+		Message string `json:"message"`
+		Mon     struct {
+			InQuorum int `json:"inQuorum"`
+		} `json:"mon"`
+		OSD struct {
+			Up, Total int
+		} `json:"osd"`
+		Ceph struct {
+			Health  string                              `json:"health"`
+			Details map[string]struct{ Message string } `json:"details"`
+		} `json:"ceph"`
+		BlockedBy []struct{ Subject, Reason, Message string } `json:"blockedBy"`
+	} `json:"status"`
+}
+
+// follow watches the CephCluster until it is ready and healthy.
+func (l *Lab) follow(ctx context.Context, applied time.Time) ([]Stage, error) {
+	var stages []Stage
+	reached := map[string]bool{}
+	stage := func(name string) {
+		if !reached[name] {
+			reached[name] = true
+			at := time.Since(applied)
+			stages = append(stages, Stage{name, at})
+			l.say("%s (%.1f s after the CephCluster was applied)", name, at.Seconds())
+		}
+	}
+	told := ""
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := l.kubectl(ctx, nil, "-n", Namespace, "get", "cephcluster", "rook-ceph", "-o", "json")
+		var s status
+		if err == nil {
+			err = json.Unmarshal(out, &s)
+		}
+		if err != nil {
+			return stages, fmt.Errorf("following the CephCluster: %w", err)
+		}
+		st := s.Status
+		if st.Mon.InQuorum >= 3 {
+			stage("3 mons in quorum")
+		}
+		if l.OSDs > 0 && st.OSD.Up >= l.OSDs {
+			stage(fmt.Sprintf("%d OSDs up", st.OSD.Up))
+		}
+		if st.Phase == "Ready" {
+			stage("phase Ready")
+		}
+		if st.Phase == "Ready" && st.Ceph.Health == "HEALTH_OK" {
+			stage("HEALTH_OK")
+			return stages, nil
+		}
+		if msg := waiting(s); msg != told {
+			told = msg
+			l.say("waiting: %s", msg)
+		}
+		select {
+		case <-ctx.Done():
+			return stages, fmt.Errorf("waiting for the cluster: %w; last seen: %s", ctx.Err(), told)
+		case <-tick.C:
+		}
+	}
+}
+
+func waiting(s status) string {
+	var parts []string
+	for _, b := range s.Status.BlockedBy {
+		parts = append(parts, b.Subject+" ("+b.Reason+": "+b.Message+")")
+	}
+	for code, d := range s.Status.Ceph.Details {
+		parts = append(parts, code+" ("+d.Message+")")
+	}
+	if len(parts) == 0 {
+		return s.Status.Phase + " " + s.Status.Message
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Tool runs a Ceph tool in the toolbox pod.
+func (l *Lab) Tool(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	call := []string{"-n", Namespace, "exec", "-i", "deploy/rook-ceph-tools", "--"}
+	return l.kubectl(ctx, stdin, append(call, args...)...)
+}
+
+// roundTrip writes an object into a pool of its own and reads it back.
+func (l *Lab) roundTrip(ctx context.Context) error {
+	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-tools", "--timeout=60s"); err != nil {
+		return fmt.Errorf("waiting for the toolbox: %w", err)
+	}
+	data := bytes.Repeat([]byte("castellan keeps what it is given\n"), 4096)
+	steps := []struct {
+		stdin []byte
+		args  []string
+	}{
+		{nil, []string{"ceph", "osd", "pool", "create", "lab", "8"}},
+		{nil, []string{"ceph", "osd", "pool", "application", "enable", "lab", "rados"}},
+		{data, []string{"rados", "-p", "lab", "put", "hello", "-"}},
+	}
+	for _, s := range steps {
+		if _, err := l.Tool(ctx, s.stdin, s.args...); err != nil {
+			return err
+		}
+	}
+	back, err := l.Tool(ctx, nil, "rados", "-p", "lab", "get", "hello", "-")
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(back, data) {
+		return errors.New("the object that was read back is not the one that was written")
+	}
+	l.say("an object of %d bytes was written and read back", len(data))
+	return l.clean(ctx)
+}
+
+// clean waits until every PG is active and clean.
+func (l *Lab) clean(ctx context.Context) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		out, err := l.Tool(ctx, nil, "ceph", "pg", "stat", "-f", "json")
+		if err != nil {
+			return err
+		}
+		var s struct {
+			Summary struct {
+				Total  int `json:"num_pgs"`
+				States []struct {
+					Name string `json:"name"`
+					Num  int    `json:"num"`
+				} `json:"num_pg_by_state"`
+			} `json:"pg_summary"`
+		}
+		if err := json.Unmarshal(out, &s); err != nil {
+			return fmt.Errorf("reading `ceph pg stat`: %w", err)
+		}
+		if len(s.Summary.States) == 1 && s.Summary.States[0].Name == "active+clean" {
+			l.say("all %d PGs are active+clean", s.Summary.States[0].Num)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for clean PGs: %w; last seen: %s", ctx.Err(), out)
+		case <-tick.C:
+		}
+	}
+}
