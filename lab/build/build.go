@@ -98,16 +98,6 @@ func (e *NotBuiltError) Error() string {
 	return fmt.Sprintf("not built: %s: run castellan-lab build", strings.Join(e.Parts, ", "))
 }
 
-// Current reports which entries of the cache this source uses, so that the rest
-// may be pruned.
-func Current() (map[string]cache.Key, error) {
-	b, err := newBuilder()
-	if err != nil {
-		return nil, err
-	}
-	return b.plan.keys, nil
-}
-
 type builder struct {
 	source string
 	cache  *cache.Cache
@@ -291,7 +281,7 @@ func createLog(p string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 		return nil, fmt.Errorf("making the log: %w", err)
 	}
-	f, err := os.Create(p)
+	f, err := os.Create(p) //nolint:gosec // G304: named after a part
 	if err != nil {
 		return nil, fmt.Errorf("making the log: %w", err)
 	}

@@ -352,17 +352,21 @@ func TestPrune(t *testing.T) {
 	t.Setenv(cache.EnvDir, dir)
 	c := cache.Open(dir)
 	now := keys(t, src, nil)
-	for _, e := range []cache.Entry{{Part: partRunc, Key: now[partRunc]}, {Part: partRunc, Key: "old"}, {Part: "gone", Key: "1"}} {
+	for _, e := range []cache.Entry{{Part: partRunc, Key: now[partRunc]}, {Part: partRunc, Key: "old"}, {Part: "theirs", Key: "1"}, {Part: "theirs", Key: "2"}} {
 		if err := os.MkdirAll(c.Path(e.Part, e.Key), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	past := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(c.Path("theirs", "2"), past, past); err != nil {
+		t.Fatal(err)
 	}
 	removed, kept, err := Prune(t.Context())
 	if err != nil || len(removed) != 2 || len(kept) != 0 {
 		t.Fatalf("Prune removed %v, %v", removed, err)
 	}
 	left, err := c.List()
-	if err != nil || len(left) != 1 || left[0].Key != now[partRunc] {
+	if err != nil || len(left) != 2 || left[0].Key != now[partRunc] || left[1].Key != "1" {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -200,7 +200,7 @@ const goldenRoot = "containerd"
 func basePart() *part {
 	return &part{
 		name: partBase, title: "containerd root with the lab's images", lane: packages,
-		recipe: []string{"golden 1"}, needs: []string{partContainerd, partImages}, space: 1500 << 20,
+		recipe: []string{"base 2"}, needs: []string{partContainerd, partImages}, space: 1500 << 20,
 		make: func(ctx context.Context, j *job) error {
 			root := filepath.Join(j.dir, goldenRoot)
 			if err := os.Mkdir(root, 0o711); err != nil {

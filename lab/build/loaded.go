@@ -93,8 +93,7 @@ func Load(ctx context.Context, name, base string, cfg image.Config, adds []image
 	if err != nil {
 		return nil, LoadedImage{}, err
 	}
-	_, _, err = prune(ctx, partGolden) // the one without this image will not be asked for again
-	return l, li, err
+	return l, li, pruneGolden(ctx)
 }
 
 // Unload removes a loaded image from what new nodes start with.
@@ -112,7 +111,10 @@ func Unload(ctx context.Context, name string) error {
 			if err := os.RemoveAll(li.Dir); err != nil {
 				return fmt.Errorf("unloading %s: %w", name, err)
 			}
-			return nil
+			if _, err := Build(ctx, Options{Only: []string{partGolden}, Out: io.Discard}); err != nil {
+				return err
+			}
+			return pruneGolden(ctx)
 		}
 	}
 	return fmt.Errorf("no image %s is loaded", name)
