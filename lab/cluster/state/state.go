@@ -131,10 +131,16 @@ func Create(name string, now time.Time) (Lab, error) {
 func inUse(name string) error {
 	l, err := Load(name)
 	if err == nil && l.Alive() {
-		return fmt.Errorf("the lab %s is up already: use it, or take it down with castellan-lab down --name %s, or give this one another --name: %w", name, name, ErrInUse)
+		return inUseError(fmt.Sprintf("the lab %s is up already: use it, or take it down with castellan-lab down --name %[1]s, or give this one another --name", name))
 	}
-	return fmt.Errorf("an earlier run left the lab %s behind: clear it away with castellan-lab down --name %s: %w", name, name, ErrInUse)
+	return inUseError(fmt.Sprintf("an earlier run left the lab %s behind: clear it away with castellan-lab down --name %[1]s", name))
 }
+
+// inUseError is an ErrInUse that says what to do.
+type inUseError string
+
+func (e inUseError) Error() string        { return string(e) }
+func (e inUseError) Is(target error) bool { return target == ErrInUse }
 
 // stateFile is in the lab's directory.
 const stateFile = "lab.json"
