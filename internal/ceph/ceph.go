@@ -145,6 +145,10 @@ func (c Command) String() string {
 // Format prints String for every verb, so that %+v and %#v do not show In.
 func (c Command) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
+// MarshalJSON writes String: a structured log must not show In. What goes to Ceph
+// is Wire.
+func (c Command) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+
 // Bound is the context a Commander runs cmd under: the command's own timeout,
 // or DefaultTimeout, or the caller's earlier deadline.
 func (c Command) Bound(ctx context.Context) (context.Context, context.CancelFunc) {

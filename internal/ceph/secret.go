@@ -15,32 +15,30 @@ const Redacted = "REDACTED"
 // inside another value, gives Redacted; only Reveal gives the content. It can
 // be decoded from JSON but encodes as Redacted. The zero value is empty.
 //
-// The content sits behind a pointer because fmt does not call the methods of
-// unexported fields: a struct with a Secret in one prints an address.
-type Secret struct {
-	_ [0]func() // == would compare addresses: use Equal
-	p *string
-}
+// The content sits in a closure because fmt does not call the methods of
+// unexported fields, and cmp follows pointers: whatever looks inside sees the
+// address of a function. It also makes == a compile error: use Equal.
+type Secret struct{ content func() string }
 
 // NewSecret wraps s.
 func NewSecret(s string) Secret {
 	if s == "" {
 		return Secret{}
 	}
-	return Secret{p: &s}
+	return Secret{content: func() string { return s }}
 }
 
 // Reveal gives the content, for the wire, a Kubernetes Secret or a keyring
 // file, and for nothing else.
 func (s Secret) Reveal() string {
-	if s.p == nil {
+	if s.content == nil {
 		return ""
 	}
-	return *s.p
+	return s.content()
 }
 
 // IsZero reports whether the secret is empty.
-func (s Secret) IsZero() bool { return s.p == nil }
+func (s Secret) IsZero() bool { return s.content == nil }
 
 // Equal compares contents in constant time.
 func (s Secret) Equal(o Secret) bool {

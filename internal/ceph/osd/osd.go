@@ -6,11 +6,13 @@ package osd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 	"time"
 
@@ -248,8 +250,8 @@ func (c Client) SetNearfullRatio(ctx context.Context, ratio float64) error {
 	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("osd set-nearfull-ratio", "ratio", ceph.Float(ratio))))
 }
 
-// Blocklist reads the blocked client addresses and networks. The reply is two
-// JSON lists, one after the other.
+// Blocklist reads the blocked client addresses and networks, sorted. The
+// reply is two JSON lists, one after the other, in no order.
 func (c Client) Blocklist(ctx context.Context) ([]BlocklistEntry, error) {
 	cmd := ceph.Cmd("osd blocklist ls")
 	r, err := c.c.Mon(ctx, cmd)
@@ -266,6 +268,9 @@ func decodeBlocklist(out []byte) ([]BlocklistEntry, error) {
 		var l []BlocklistEntry
 		err := d.Decode(&l)
 		if errors.Is(err, io.EOF) && lists > 0 {
+			slices.SortFunc(all, func(a, b BlocklistEntry) int {
+				return cmp.Or(cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Range, b.Range))
+			})
 			return all, nil
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
@@ -8,7 +9,9 @@ import (
 
 func TestCephtest(t *testing.T) {
 	c := cephtest.New(t)
-	c.BootMon("a", cephtest.MonAddrs("10.0.0.1", false), cephtest.OnHost("n0"))
+	for i, m := range []string{"a", "b", "c"} {
+		c.BootMon(m, cephtest.MonAddrs(fmt.Sprintf("10.0.0.%d", i+1), false), cephtest.OnHost("n0"))
+	}
 	c.BootMgr("x", cephtest.OnHost("n0"))
 	for _, h := range []string{"n0", "n1", "n2", "n3"} {
 		c.AddOSD(cephtest.OSDSpec{Host: h, Devices: "sdb"})

@@ -34,13 +34,11 @@ func (s *suite) status(t *testing.T) {
 		return ok
 	})
 	h := s.read(t, ceph.ToMon, ceph.Cmd("status"))
-	h.is("health.status", "HEALTH_WARN")
 	h.is("health.checks.OSDMAP_FLAGS.severity", "HEALTH_WARN")
 	h.is("health.checks.OSDMAP_FLAGS.muted", false)
 	h.is("health.checks.OSDMAP_FLAGS.summary.message", "noscrub flag(s) set")
 	s.monOK(t, ceph.Cmd("health mute", "code", "OSDMAP_FLAGS"))
 	h = s.read(t, ceph.ToMon, ceph.Cmd("status"))
-	h.is("health.status", "HEALTH_OK")
 	h.is("health.checks.OSDMAP_FLAGS.muted", true)
 	h.is("health.mutes.0.code", "OSDMAP_FLAGS")
 	s.monOK(t, ceph.Cmd("health unmute", "code", "OSDMAP_FLAGS"))
@@ -68,6 +66,12 @@ func (s *suite) mon(t *testing.T) {
 		s.refused(t, syscall.EBUSY, ceph.Cmd("mon ok-to-rm", "id", name))
 		s.refused(t, syscall.EBUSY, ceph.Cmd("mon ok-to-add-offline"))
 		s.refused(t, syscall.EINVAL, ceph.Cmd("mon rm", "name", name))
+	}
+	if n := len(all); n >= 3 {
+		s.monOK(t, ceph.Cmd("mon ok-to-stop", "ids", all[:n-n/2-1]))
+		s.refused(t, syscall.EBUSY, ceph.Cmd("mon ok-to-stop", "ids", all[:n-n/2]))
+		s.monOK(t, ceph.Cmd("mon ok-to-rm", "id", name))
+		s.monOK(t, ceph.Cmd("mon ok-to-add-offline"))
 	}
 	s.monOK(t, ceph.Cmd("mon rm", "name", "contract-none"))
 	s.refused(t, syscall.ENOENT, ceph.Cmd("mon set-rank", "name", "contract-none", "rank", 0))
@@ -216,4 +220,24 @@ func (s *suite) auth(t *testing.T) {
 	imported.is("0.caps", map[string]string{"mon": "allow r"})
 	s.refused(t, syscall.EINVAL, ceph.Cmd("auth import"))
 	s.monOK(t, ceph.Cmd("auth rm", "entity", e))
+}
+
+// monRemove takes the last of three mons out of the map; its daemon ends.
+func (s *suite) monRemove(t *testing.T) {
+	all := s.read(t, ceph.ToMon, ceph.Cmd("quorum_status")).strings("quorum_names")
+	if len(all) < 3 {
+		t.Skip("needs three mons")
+	}
+	last := all[len(all)-1]
+	for range 2 {
+		s.monOK(t, ceph.Cmd("mon rm", "name", last))
+	}
+	d := s.read(t, ceph.ToMon, ceph.Cmd("mon dump"))
+	if _, ok := d.find("mons", "name", last); ok {
+		t.Errorf("mon.%s is still in the map", last)
+	}
+	s.eventually(t, "the rest is in quorum", func() bool {
+		return len(s.read(t, ceph.ToMon, ceph.Cmd("quorum_status")).strings("quorum_names")) == len(all)-1
+	})
+	s.refused(t, syscall.EBUSY, ceph.Cmd("mon ok-to-stop", "ids", all[:1]))
 }

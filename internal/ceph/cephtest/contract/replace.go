@@ -88,7 +88,12 @@ func (s *suite) replace(t *testing.T) {
 		return s.read(t, ceph.ToMgr, cmd)
 	}
 	s.eventually(t, "the mgr knows that the OSD is in use", func() bool { return len(safe().strings("active")) == 1 })
-	stop := s.read(t, ceph.ToMgr, ceph.Cmd("osd ok-to-stop", "ids", one))
+	okToStop := ceph.Cmd("osd ok-to-stop", "ids", one)
+	s.eventually(t, "the mgr knows that the OSD can stop", func() bool {
+		_, err := s.c.Mgr(context.Background(), okToStop)
+		return err == nil
+	})
+	stop := s.read(t, ceph.ToMgr, okToStop)
 	stop.is("ok_to_stop", true)
 	stop.is("osds", []int{id})
 	stop.has("ok_become_degraded.0")

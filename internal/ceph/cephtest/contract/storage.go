@@ -175,7 +175,7 @@ func (s *suite) blocklist(t *testing.T) {
 		}
 		l[i].Until = ""
 	}
-	want := []osd.BlocklistEntry{{Addr: addr}, {Addr: "192.0.2.2:0/0"}, {Range: "198.51.100.0:0/24"}}
+	want := []osd.BlocklistEntry{{Range: "198.51.100.0:0/24"}, {Addr: addr}, {Addr: "192.0.2.2:0/0"}}
 	if d := cmp.Diff(want, l); d != "" {
 		t.Errorf("blocklist (-want +got):\n%s", d)
 	}
