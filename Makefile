@@ -1,0 +1,92 @@
+# Castellan: every task a person or CI runs. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+ROOT  := $(CURDIR)
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)
+export CASTELLAN_LAB_CACHE ?= $(CACHE)/castellan-lab
+
+# Tools are built from tools/go.mod, once for each content of tools/go.sum.
+TOOLS_KEY := $(shell sha256sum tools/go.mod tools/go.sum | sha256sum | cut -c1-16)
+TOOLS     := $(CACHE)/castellan-tools/$(TOOLS_KEY)
+LAB       := $(CACHE)/castellan-tools/castellan-lab
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+## --- a real cluster on this machine (needs root)
+
+$(LAB): FORCE
+	@mkdir -p $(dir $(LAB))
+	@cd lab && CGO_ENABLED=0 go build -trimpath -o $(LAB) ./cmd/castellan-lab
+
+lab: $(LAB) ## build the lab program and everything it runs (Kubernetes, Ceph root, guest)
+	$(LAB) build
+
+up: lab binaries ## a Kubernetes of three nodes with a healthy Ceph on this machine
+	$(LAB) up --nodes 3 --disks 2 --disk-size 10Gi
+	$(LAB) ceph up --bin bin --deploy deploy
+
+down: $(LAB) ## take everything of the lab down again
+	$(LAB) down
+
+e2e: lab binaries ## end-to-end tests in labs of their own
+	cd test/e2e && go test -count=1 -timeout 60m -v ./...
+
+## --- what is built
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+binaries: ## bin/castellan (links librados) and bin/castellan-node (static)
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/castellan-node ./cmd/castellan-node
+
+generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## deep copies, CRDs and the API reference from the types
+	go run ./hack/generate -controller-gen $(TOOLS)/controller-gen -crd-ref-docs $(TOOLS)/crd-ref-docs
+
+## --- checks
+
+verify: generate ## fail when generated files are not those that are checked in
+	@git diff --exit-code --stat -- api deploy/crds docs/reference || \
+		{ echo "generated files differ: run 'make generate' and commit the result"; exit 1; }
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+
+assets: $(LAB) ## build what the tests need for a real API server
+	@$(LAB) assets >/dev/null
+
+test: assets ## everything but the lab: unit tests and tests on a real API server
+	KUBEBUILDER_ASSETS="$$($(LAB) assets)" go test -timeout 20m ./...
+	cd lab && go test ./...
+
+race: assets ## the same tests under the race detector
+	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -timeout 40m ./...
+
+smoke: lab ## a lab's whole life: up with three nodes, pods, disks, a storage guest, down
+	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 20m -v ./smoke/... ./guest/...
+
+FUZZTIME ?= 30s
+fuzz: ## every fuzz test for FUZZTIME (30s)
+	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' api internal | xargs -n1 dirname | sort -u); do \
+		for f in $$(grep -h '^func Fuzz' $$pkg/*_test.go | sed 's/func \(Fuzz[A-Za-z0-9_]*\).*/\1/'); do \
+			echo "== $$pkg $$f"; go test ./$$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
+		done; done
+
+lint: $(TOOLS)/golangci-lint ## go vet and golangci-lint, both modules
+	go vet ./... && cd lab && go vet ./...
+	$(TOOLS)/golangci-lint run ./...
+	cd lab && $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
+
+tools: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## build the pinned tools into the cache
+
+$(TOOLS)/golangci-lint:
+	@echo "building golangci-lint (once; takes a few minutes)"
+	cd tools && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(TOOLS)/controller-gen:
+	cd tools && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+$(TOOLS)/crd-ref-docs:
+	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
+
+FORCE:
+.PHONY: help lab up down e2e binaries generate verify assets test race smoke fuzz lint tools FORCE
