@@ -1,0 +1,67 @@
+// Command castellan is the operator: it runs Ceph clusters, and the CSI drivers
+// that use them, on Kubernetes.
+//
+// This package puts the process together and decides nothing about Ceph: flags,
+// logs, the settings that everybody reads, the lease, and the one list of all
+// controllers (controllers.go).
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	// After the first signal the default comes back: a second one ends the process.
+	context.AfterFunc(ctx, stop)
+	if err := root().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "castellan:", err)
+		os.Exit(1)
+	}
+}
+
+// root is the operator too, so that a container without arguments runs it.
+func root() *cobra.Command {
+	operator := operatorCmd()
+	cmd := &cobra.Command{
+		Use: "castellan", Short: "Run Ceph on Kubernetes",
+		Args: cobra.NoArgs, RunE: operator.RunE, SilenceUsage: true, SilenceErrors: true,
+	}
+	cmd.Flags().AddFlagSet(operator.Flags())
+	cmd.AddCommand(operator, versionCmd())
+	return cmd
+}
+
+func versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}
+
+// release is the version of a release, set by the linker (-X main.release=v1.2.3).
+// It is never written by the program.
+var release string
+
+// version is what was set at build time, or what the Go tool has recorded of the
+// commit.
+func version() string {
+	if release != "" {
+		return release
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
