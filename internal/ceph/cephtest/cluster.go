@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -136,11 +137,10 @@ func New(t testing.TB, opts ...Option) *Cluster {
 	if c.fsid == "" {
 		c.fsid = c.uuid()
 	}
-	for n, e := range c.entities {
-		if e.key == "" {
+	for _, n := range slices.Sorted(maps.Keys(c.entities)) {
+		if e := c.entities[n]; e.key == "" {
 			e.key = c.newKey()
 		}
-		c.entities[n] = e
 	}
 	c.osd.init(c)
 	return c
