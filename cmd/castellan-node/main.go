@@ -31,5 +31,6 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd())
+	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd())
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -135,20 +136,27 @@ func become(command []string) error {
 }
 
 // chownTree touches only what has another owner: on a mon with a large store a
-// blind walk would write every inode at every start.
+// blind walk would write every inode at every start. Daemons on the node share some
+// of these directories and write to them while this runs as root: what has just
+// gone is passed over, and no link leads out of dir.
 func chownTree(dir string, uid, gid int) error {
-	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("giving %s to Ceph's user: %w", dir, err)
+	}
+	defer func() { _ = root.Close() }()
+	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		var info fs.FileInfo
+		if err == nil {
+			info, err = d.Info()
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
+		if err == nil && owner(info) != [2]int{uid, gid} {
+			err = root.Lchown(p, uid, gid)
 		}
-		if owner(info) == [2]int{uid, gid} {
+		if p != "." && errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return os.Lchown(p, uid, gid)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("giving %s to Ceph's user: %w", dir, err)
