@@ -118,7 +118,7 @@ func checkMemory(o Options) error {
 	if err != nil {
 		return fmt.Errorf("looking at the memory: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	have, err := memAvailable(f)
 	if err != nil {
 		return err

@@ -180,7 +180,7 @@ func killHost(p state.Process) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	if !p.Alive() {
 		return nil
 	}

@@ -200,7 +200,7 @@ func (s *supervisor) startComponent(c component) error {
 	if err != nil {
 		return fmt.Errorf("opening the log of %s: %w", c.name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	child, err := s.group.Start(proc.Command{
 		Name: c.name, Path: filepath.Join(s.Options.Paths.Bin, c.name), Args: append([]string{c.name}, c.args...),
 		Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", state.EnvID + "=" + s.Lab.ID},
@@ -311,7 +311,7 @@ func hostPid(pid int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
 		return 0, fmt.Errorf("looking at process %d: %w", pid, err)
@@ -331,7 +331,7 @@ func lastLines(path string) string {
 	if err != nil {
 		return "no log"
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err == nil && info.Size() > tail {
 		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
 			return "no log"

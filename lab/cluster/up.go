@@ -65,14 +65,14 @@ func start(ctx context.Context, l state.Lab, o Options, sup *launched, progress 
 	if err != nil {
 		return l, fmt.Errorf("finding a free port: %w", err)
 	}
-	defer door.Close()
+	defer func() { _ = door.Close() }()
 	port := door.Addr().(*net.TCPAddr).Port
 	l.Server = serverURL(port)
 	mine, theirs, err := socketPair()
 	if err != nil {
 		return l, err
 	}
-	defer mine.Close()
+	defer func() { _ = mine.Close() }()
 	l, err = sup.launch(l, door.(*net.TCPListener), theirs)
 	if err != nil {
 		return l, err
@@ -86,7 +86,7 @@ func start(ctx context.Context, l state.Lab, o Options, sup *launched, progress 
 // launch starts the supervisor in namespaces of its own and records it. It
 // closes theirs.
 func (s *launched) launch(l state.Lab, door *net.TCPListener, theirs *os.File) (state.Lab, error) {
-	defer theirs.Close()
+	defer func() { _ = theirs.Close() }()
 	dir, err := l.Dir()
 	if err != nil {
 		return l, err
@@ -95,7 +95,7 @@ func (s *launched) launch(l state.Lab, door *net.TCPListener, theirs *os.File) (
 	if err != nil {
 		return l, fmt.Errorf("opening the API server's door: %w", err)
 	}
-	defer doorFile.Close()
+	defer func() { _ = doorFile.Close() }()
 	if err := os.MkdirAll(logDir(dir), 0o755); err != nil {
 		return l, fmt.Errorf("making room for logs: %w", err)
 	}
@@ -103,7 +103,7 @@ func (s *launched) launch(l state.Lab, door *net.TCPListener, theirs *os.File) (
 	if err != nil {
 		return l, fmt.Errorf("opening the supervisor's log: %w", err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	cmd := exec.Command("/proc/self/exe", SuperviseCommand)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", state.EnvID + "=" + l.ID}
 	if root := os.Getenv(state.EnvRoot); root != "" {
@@ -175,7 +175,7 @@ func socketPair() (net.Conn, *os.File, error) {
 		return nil, nil, fmt.Errorf("making a socket for the lab's supervisor: %w", err)
 	}
 	mine, theirs := os.NewFile(uintptr(fds[0]), "mine"), os.NewFile(uintptr(fds[1]), "theirs")
-	defer mine.Close()
+	defer func() { _ = mine.Close() }()
 	conn, err := net.FileConn(mine)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("making a socket for the lab's supervisor: %w", err), theirs.Close())

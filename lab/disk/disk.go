@@ -71,7 +71,7 @@ func (d Disk) UdevData() []byte {
 	var b strings.Builder
 	var devlinks []string
 	for _, l := range d.Links() {
-		fmt.Fprintf(&b, "S:%s\n", l)
+		_, _ = fmt.Fprintf(&b, "S:%s\n", l)
 		devlinks = append(devlinks, "/dev/"+l)
 	}
 	b.WriteString("I:1000000\n")
@@ -87,7 +87,7 @@ func (d Disk) UdevData() []byte {
 		{"ID_WWN", WWN(d.Serial)},
 		{"DEVLINKS", strings.Join(devlinks, " ")},
 	} {
-		fmt.Fprintf(&b, "E:%s=%s\n", kv[0], kv[1])
+		_, _ = fmt.Fprintf(&b, "E:%s=%s\n", kv[0], kv[1])
 	}
 	b.WriteString("G:systemd\nQ:systemd\nV:1\n")
 	return []byte(b.String())

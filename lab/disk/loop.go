@@ -60,7 +60,7 @@ func attach(image, dir string, flags uint32) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attaching %s: %w", image, err)
 	}
-	defer back.Close()
+	defer func() { _ = back.Close() }()
 	ctl, err := os.OpenFile(filepath.Join(dir, "loop-control"), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoLoop
@@ -68,7 +68,7 @@ func attach(image, dir string, flags uint32) (*Loop, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attaching %s: %w", image, err)
 	}
-	defer ctl.Close()
+	defer func() { _ = ctl.Close() }()
 	for range attachTries {
 		n, err := unix.IoctlRetInt(int(ctl.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
@@ -164,7 +164,7 @@ func overLoop(n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func Detach(n int) error {
 	if err != nil {
 		return fmt.Errorf("detaching loop%d: %w", n, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
 		return fmt.Errorf("detaching loop%d: %w", n, err)
 	}

@@ -24,7 +24,7 @@ func TestFiles(t *testing.T) {
 	})
 	var b strings.Builder
 	for _, f := range fs {
-		fmt.Fprintf(&b, "=== %s %o\n%s\n", f.path, f.mode, f.data)
+		_, _ = fmt.Fprintf(&b, "=== %s %o\n%s\n", f.path, f.mode, f.data)
 		secret := strings.Contains(string(f.data), "key-data") || strings.Contains(string(f.data), " key\n")
 		if secret && f.mode != 0o600 {
 			t.Errorf("%s holds a key and has mode %o", f.path, f.mode)

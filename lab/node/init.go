@@ -129,7 +129,7 @@ func start(group *proc.Group, args []string) (*proc.Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	return group.Start(proc.Command{
 		Name: name, Path: filepath.Join("/opt/k8s", name), Args: args, Env: env(),
 		Files: []*os.File{nil, out, out},
@@ -164,7 +164,7 @@ func waitServer(ctx context.Context, s Spec) error {
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close()
+		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("/readyz says %s", resp.Status)
 		}

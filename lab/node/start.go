@@ -30,18 +30,18 @@ func Start(group *proc.Group, s Spec, cg cgroup.Set, plug func(pid int) error) (
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the log of %s: %w", s.Name, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	specR, specW, err := os.Pipe()
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting %s: %w", s.Name, err)
 	}
-	defer specR.Close()
-	defer specW.Close()
+	defer func() { _ = specR.Close() }()
+	defer func() { _ = specW.Close() }()
 	reportR, reportW, err := os.Pipe()
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting %s: %w", s.Name, err)
 	}
-	defer reportW.Close()
+	defer func() { _ = reportW.Close() }()
 	child, err := group.Start(proc.Command{
 		Name: s.Name, Path: "/proc/self/exe", Args: []string{"castellan-lab", InitCommand}, Env: env(),
 		Files: []*os.File{nil, out, out, specR, reportW},
@@ -82,7 +82,7 @@ func prepare(s Spec, cg cgroup.Set, pid int, plug func(pid int) error, specW io.
 
 func read(r io.ReadCloser, reports chan<- Report) {
 	defer close(reports)
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var rep Report

@@ -139,7 +139,7 @@ func get(t *testing.T, lab *testlab.Lab, address string) {
 		if err != nil {
 			return err
 		}
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 			return err
 		}

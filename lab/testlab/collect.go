@@ -120,7 +120,7 @@ func eventLines(events []corev1.Event) string {
 		if at.IsZero() {
 			at = e.EventTime.Time
 		}
-		fmt.Fprintf(&b, "%s %s %s/%s/%s %s: %s\n", at.UTC().Format(time.RFC3339), e.Type, e.InvolvedObject.Namespace, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+		_, _ = fmt.Fprintf(&b, "%s %s %s/%s/%s %s: %s\n", at.UTC().Format(time.RFC3339), e.Type, e.InvolvedObject.Namespace, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
 	}
 	return b.String()
 }

@@ -69,7 +69,7 @@ func TestDial(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }()
 		// The first bytes come with the answer: none may be lost.
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\nhello ")
 		line, _ := buf.ReadString('\n')
@@ -79,7 +79,7 @@ func TestDial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := io.WriteString(conn, "world\n"); err != nil {
 		t.Fatal(err)
 	}

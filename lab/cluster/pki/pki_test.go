@@ -44,7 +44,7 @@ func TestIssueServesAndIdentifies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestIssueServesAndIdentifies(t *testing.T) {
 	}
 	c.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{keyPair(t, stranger)}}}
 	if resp, err := c.Get(srv.URL); err == nil {
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		t.Error("a certificate of another authority was accepted")
 	}
 }

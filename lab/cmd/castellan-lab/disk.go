@@ -56,10 +56,10 @@ func newDiskListCmd(name *string) *cobra.Command {
 
 func printDisks(nodes []control.Node) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tSLOT\tDEVICE\tSERIAL\tSIZE\tCONTENT")
+	_, _ = fmt.Fprintln(w, "NODE\tSLOT\tDEVICE\tSERIAL\tSIZE\tCONTENT")
 	for _, n := range nodes {
 		for _, d := range n.Disks {
-			fmt.Fprintf(w, "%s\t%d\t/dev/%s\t%s\t%s\t%s\n", n.Name, d.Slot, d.Name(), d.Serial, disk.FormatSize(d.Size), d.Content)
+			_, _ = fmt.Fprintf(w, "%s\t%d\t/dev/%s\t%s\t%s\t%s\n", n.Name, d.Slot, d.Name(), d.Serial, disk.FormatSize(d.Size), d.Content)
 		}
 	}
 	return w.Flush()

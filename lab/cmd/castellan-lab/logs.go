@@ -69,7 +69,7 @@ func show(ctx context.Context, path string, tail int, follow bool) error {
 	if err != nil {
 		return fmt.Errorf("reading the log: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if tail >= 0 {
 		if err := skipTo(f, tail); err != nil {
 			return fmt.Errorf("reading the log: %w", err)

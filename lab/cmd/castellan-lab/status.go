@@ -57,7 +57,7 @@ func printStatus(ctx context.Context, s control.Status, watch time.Duration) err
 	}
 	fmt.Printf("lab %s, up for %s, %s\nexport KUBECONFIG=%s\n\n", s.Name, time.Since(s.Started).Round(time.Second), s.Server, s.Kubeconfig)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "PART\tSTATE\tADDRESS\tDISKS\tPROCESSES\tMEMORY\tCPU\tNOTE")
+	_, _ = fmt.Fprintln(w, "PART\tSTATE\tADDRESS\tDISKS\tPROCESSES\tMEMORY\tCPU\tNOTE")
 	var total cluster.Usage
 	for i, u := range usage {
 		state, addr, disks, note := control.Running, "", "", exitedComponents(s)
@@ -65,12 +65,12 @@ func printStatus(ctx context.Context, s control.Status, watch time.Duration) err
 			n := s.Nodes[i-1]
 			state, addr, disks, note = n.State, n.Addr, fmt.Sprint(len(n.Disks)), strings.Join(n.Exited, ", ")
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", u.Part, state, addr, disks, u.Processes, disk.FormatSize(u.Memory), percent(u.CPU, watch), note)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", u.Part, state, addr, disks, u.Processes, disk.FormatSize(u.Memory), percent(u.CPU, watch), note)
 		total.Processes += u.Processes
 		total.Memory += u.Memory
 		total.CPU += u.CPU
 	}
-	fmt.Fprintf(w, "total\t\t\t\t%d\t%s\t%s\t\n", total.Processes, disk.FormatSize(total.Memory), percent(total.CPU, watch))
+	_, _ = fmt.Fprintf(w, "total\t\t\t\t%d\t%s\t%s\t\n", total.Processes, disk.FormatSize(total.Memory), percent(total.CPU, watch))
 	if err := w.Flush(); err != nil {
 		return err
 	}

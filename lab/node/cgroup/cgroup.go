@@ -48,7 +48,7 @@ func Detect() ([]Hierarchy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for cgroups: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return parse(f)
 }
 
