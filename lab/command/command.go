@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // grace is how long a program may take to end once it is told to.
-const grace = 10 * time.Second
+const grace = 3 * time.Second
 
 // Run runs the program to its end. When ctx ends, the program's whole group gets
 // SIGTERM, and SIGKILL when it does not end in time.
