@@ -287,8 +287,12 @@ func (*driverController) Plan(d *csiv1.Driver, s driverState) kit.Plan {
 			p.Delete = append(p.Delete, obj)
 		}
 	}
+	if s.strategyChanges(objects) {
+		p.Apply = p.Apply[1:]
+		p.Do = append(p.Do, recreateStrategy{Namespace: d.Namespace, Name: objects.Deployment.Name}, kit.Apply{Object: objects.Deployment})
+	}
 	if s.attachChanges(objects) {
-		p.Do = []kit.Action{kit.Delete{Object: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}}, kit.Apply{Object: objects.CSIDriver}}
+		p.Do = append(p.Do, kit.Delete{Object: &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}}, kit.Apply{Object: objects.CSIDriver})
 	} else {
 		p.Apply = append(p.Apply, objects.CSIDriver)
 	}
@@ -316,7 +320,37 @@ func (s driverState) attachChanges(o *layout.Objects) bool {
 	return s.csiDriver != nil && s.csiDriver.Spec.AttachRequired != nil && *s.csiDriver.Spec.AttachRequired != *o.CSIDriver.Spec.AttachRequired
 }
 
-// applied lists the objects that exist, but for the CSIDriver.
+// strategyChanges: the API server refuses a Deployment of strategy Recreate that still
+// has the rollingUpdate which the API server itself has put there, and an apply
+// does not remove what it does not own.
+func (s driverState) strategyChanges(o *layout.Objects) bool {
+	return s.deployment != nil && s.deployment.Spec.Strategy.RollingUpdate != nil && o.Deployment.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+}
+
+// recreateStrategy makes Recreate the strategy of a Deployment.
+type recreateStrategy struct{ Namespace, Name string }
+
+// String implements kit.Action.
+func (a recreateStrategy) String() string {
+	return "making Recreate the strategy of Deployment " + a.Namespace + "/" + a.Name
+}
+
+// Kind is the label of the action's metric.
+func (recreateStrategy) Kind() string { return "patch-strategy" }
+
+// Do implements kit.Doer.
+func (c *driverController) Do(ctx context.Context, _ *csiv1.Driver, action kit.Action) error {
+	a, ok := action.(recreateStrategy)
+	if !ok {
+		return fmt.Errorf("%s: unknown action %T", action, action)
+	}
+	deploy := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`))
+	return c.client.Patch(ctx, deploy, patch, client.FieldOwner(kube.FieldOwner))
+}
+
+// applied lists the objects that exist, but for the CSIDriver. The Deployment is
+// the first.
 func applied(o *layout.Objects) []kit.Object {
 	list := []kit.Object{o.Deployment, o.DaemonSet}
 	if o.ControllerPolicy != nil {
