@@ -115,6 +115,13 @@ func (p *run[T, S]) do(ctx context.Context, action Action, ask confirm) error {
 	switch a := action.(type) {
 	case Confirmed:
 		return p.do(ctx, a.Then, p.asking(a.Check, ask))
+	case Told:
+		before := p.effects
+		err := p.do(ctx, a.Then, ask)
+		if err == nil && p.effects > before {
+			p.told = append(p.told, a.Event)
+		}
+		return err
 	case Apply:
 		return p.apply(ctx, a.Object, ask)
 	case Create:

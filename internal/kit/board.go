@@ -2,9 +2,14 @@ package kit
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // Line is what one key of one controller waits for, or failed at.
@@ -42,7 +47,7 @@ type boardKey struct {
 func NewBoard() *Board { return &Board{lines: map[boardKey]Line{}} }
 
 // OnChange has f called, with the key of the driving object, whenever a line comes,
-// goes or changes. f must not block. It is to be called before the manager starts.
+// goes or changes. f must not block.
 func (b *Board) OnChange(f func(owner Key)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,6 +68,15 @@ func (b *Board) Of(owner Key) []Line {
 		return cmp.Or(cmp.Compare(x.Controller, y.Controller), cmp.Compare(x.Key.String(), y.Key.String()))
 	})
 	return lines
+}
+
+// Source leads to a pass of the driving object whenever one of its lines comes, goes or
+// changes; it is for Options.Sources of the controller that reads the board.
+func (b *Board) Source() source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		b.OnChange(func(owner Key) { queue.Add(reconcile.Request{NamespacedName: owner}) })
+		return nil
+	})
 }
 
 // put writes the line of a key that is not done.

@@ -659,6 +659,54 @@ func TestEventsTellStepsOnce(t *testing.T) {
 	}
 }
 
+func TestAnEventOfAStepIsSentThoughTheNextStepFails(t *testing.T) {
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
+	b.keeper.plan = func(k *Keep, s keepState) kit.Plan {
+		p := kit.Plan{Do: []kit.Action{kit.Confirmed{Check: nobodyIn{"a"}, Then: removeRooms{"a"}}}}
+		if !s.There {
+			step := kit.Told{Then: setRooms{"a", 2}, Event: kit.Event{Reason: "Moved", Message: "2 rooms"}}
+			p.Do = append([]kit.Action{step}, p.Do...)
+		}
+		return p
+	}
+	b.keeper.confirm = func() (*kit.Wait, error) { return nil, errDepot }
+	for range 3 {
+		if _, err := b.pass(); !errors.Is(err, errDepot) {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"Keep a Warning ReconcileFailed: confirming that nobody is in a: the depot does not answer",
+		"Keep a Normal Moved: 2 rooms",
+	}
+	if d := cmp.Diff(want, b.events.Take()); d != "" {
+		t.Errorf("events (-want +got):\n%s", d)
+	}
+}
+
+func TestPlanString(t *testing.T) {
+	k := newKeep("ns", "a", 1)
+	p := kit.Plan{
+		Create: []kit.Object{keepSecret(k)}, Apply: []kit.Object{keepDeployment(k), keepConfig(k)},
+		Do:         []kit.Action{kit.Confirmed{Check: nobodyIn{"a"}, Then: kit.Delete{Object: keepDeployment(k)}}},
+		Conditions: []kit.Condition{{Type: "X", Status: "True", Reason: "Y", Message: "z"}},
+		Wait:       &kit.Wait{Reason: "W", Message: "for it", Hint: "wait"}, Err: kit.Terminal("spec.x", "no"),
+	}
+	want := `create Secret ns/a-key
+apply ConfigMap ns/a
+apply Deployment ns/a
+do: deleting Deployment ns/a, if nobody is in a
+condition X=True Y: z
+wait: W: for it (wait)
+error: spec.x: no`
+	if d := cmp.Diff(want, p.String()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got := (kit.Plan{}).String(); got != "nothing to do" {
+		t.Errorf("the zero plan is %q", got)
+	}
+}
+
 func TestWhatDoesNotConvergeIsDampedAndTold(t *testing.T) {
 	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
 	b.keeper.plan = func(k *Keep, _ keepState) kit.Plan {

@@ -48,9 +48,9 @@ type Plan struct {
 	// Phase overrides the phase that kit derives from the end of the pass. It is
 	// only used if Options.Phases is set.
 	Phase string
-	// Events to send for the steps the user waits on. They are sent after the effects
-	// have succeeded, and only by a pass that changed something (an effect, or a
-	// condition), so a steady object sends none.
+	// Events are sent when all effects have succeeded, and only by a pass that changed
+	// something (an effect, or a condition), so a steady object sends none. The event of
+	// one step goes with its action: Told.
 	Events []Event
 
 	// Wait says that something expected is missing. Effects of the plan are
@@ -62,6 +62,36 @@ type Plan struct {
 	// Next is when to look again although all is as it should be: for what no watch
 	// tells (the health of Ceph). Zero means when something changes.
 	Next time.Duration
+}
+
+// String gives the plan for dry runs and messages of tests, one line for each part.
+func (p Plan) String() string {
+	var lines []string
+	for _, o := range p.Create {
+		lines = append(lines, "create "+Name(o))
+	}
+	for _, o := range inOrder(p.Apply) {
+		lines = append(lines, "apply "+Name(o))
+	}
+	for _, o := range p.Delete {
+		lines = append(lines, "delete "+Name(o))
+	}
+	for _, a := range p.Do {
+		lines = append(lines, "do: "+a.String())
+	}
+	for _, c := range p.Conditions {
+		lines = append(lines, fmt.Sprintf("condition %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+	}
+	if p.Wait != nil {
+		lines = append(lines, "wait: "+p.Wait.String())
+	}
+	if p.Err != nil {
+		lines = append(lines, "error: "+p.Err.Error())
+	}
+	if len(lines) == 0 {
+		return "nothing to do"
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Action is one change outside Kubernetes as a plain value: a struct with exported
@@ -90,6 +120,16 @@ type Confirmed struct {
 
 // String implements Action.
 func (c Confirmed) String() string { return fmt.Sprintf("%s, if %s", c.Then, c.Check) }
+
+// Told is an action whose event is sent when it has been carried out, whatever
+// becomes of the rest of the plan: for steps that the user waits on.
+type Told struct {
+	Event Event
+	Then  Action
+}
+
+// String implements Action.
+func (t Told) String() string { return t.Then.String() }
 
 // Apply is Plan.Apply as an Action, for plans whose order matters.
 type Apply struct{ Object Object }

@@ -104,6 +104,7 @@ type run[T Object, S any] struct {
 	now     time.Time
 	effects int // numbered so far
 	did     int // of Plan.Do
+	told    []Event
 	// terminating is what a Delete of the plan still waits for.
 	terminating string
 	// dry collects effects instead of carrying them out.
@@ -120,7 +121,7 @@ func (r *Reconciler[T, S]) Reconcile(ctx context.Context, req reconcile.Request)
 	found, err := p.fetch(passCtx)
 	if err != nil {
 		r.env.Metrics.pass(r.opt.Name, string(failed))
-		return reconcile.Result{}, err
+		return p.retry(err)
 	}
 	if !found {
 		return r.forget(p.key), nil

@@ -383,16 +383,18 @@ func (p *run[T, S]) sendEvents(e end, moved bool) {
 	if e.how != again {
 		ready, _ := verdict(e)
 		news := p.sent.first(p.key.String(), string(e.how)+" "+ready.Reason)
-		if moved || p.opt.Report.None && news && !(e.how == done && p.effects == 0) {
+		// A first pass that finds all well is no news.
+		idle := e.how == done && p.effects == 0
+		if moved || p.opt.Report.None && news && !idle {
 			warning := e.how == terminal || e.how == failed || e.how == panicked || e.how == waiting && e.wait.Blocked
 			p.send(Event{Warning: warning, Reason: ready.Reason, Message: p.subject() + ready.Message})
 		}
 	}
-	if !moved && p.effects == 0 {
-		return
+	for _, ev := range p.told {
+		p.send(ev)
 	}
-	if e.err != nil {
-		return // the steps may not have been reached
+	if !moved && p.effects == 0 || e.err != nil {
+		return // nothing happened, or not all of it
 	}
 	for _, ev := range e.plan.Events {
 		p.send(ev)

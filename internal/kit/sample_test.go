@@ -63,7 +63,7 @@ type KeepList struct {
 
 func (k *Keep) DeepCopyObject() runtime.Object {
 	out := *k
-	out.ObjectMeta = *k.ObjectMeta.DeepCopy()
+	out.ObjectMeta = *k.DeepCopy()
 	out.Status.Conditions = slices.Clone(k.Status.Conditions)
 	return &out
 }

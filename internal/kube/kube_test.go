@@ -235,7 +235,7 @@ func TestAnErrorIsNeverAbsent(t *testing.T) {
 	}{
 		"not found":     {apierrors.NewNotFound(gr, "a"), true},
 		"forbidden":     {apierrors.NewForbidden(gr, "a", errors.New("no")), false},
-		"gone":          {apierrors.NewGone("a"), false},
+		"gone":          {apierrors.NewResourceExpired("a"), false},
 		"server error":  {apierrors.NewInternalError(errors.New("no")), false},
 		"timeout":       {context.DeadlineExceeded, false},
 		"any other one": {errors.New("not found"), false},

@@ -25,11 +25,11 @@ import (
 type Mode int
 
 const (
-	// Before: all is decided, nothing is done.
+	// Before has the process die when all is decided and nothing is done.
 	Before Mode = iota
-	// After: the effect is done, and the process dies with the answer in hand.
+	// After has it die when the effect is done, with the answer in hand.
 	After
-	// ReplyLost: the effect is done, the pass sees an error instead of the answer and
+	// ReplyLost has the effect done and the pass see an error instead of the answer; it
 	// goes its way, and the process dies at its next effect or at the end of the pass.
 	ReplyLost
 )
