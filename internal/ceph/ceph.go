@@ -195,6 +195,26 @@ func Do(ctx context.Context, c Commander, to Target, cmd Command) (Reply, error)
 	}
 }
 
+// Sent is one command that went through Observe.
+type Sent struct {
+	To      Target
+	Command Command
+	// Took is the time until the answer, or until it was given up.
+	Took time.Duration
+	Err  error
+}
+
+// Observe calls f after each command, for metrics and traces. f must be safe for
+// concurrent use.
+func Observe(c Commander, f func(context.Context, Sent)) Commander {
+	return Func(func(ctx context.Context, to Target, cmd Command) (Reply, error) {
+		start := time.Now()
+		r, err := Do(ctx, c, to, cmd)
+		f(ctx, Sent{To: to, Command: cmd, Took: time.Since(start), Err: err})
+		return r, err
+	})
+}
+
 // MonJSON sends cmd to the mons and decodes the answer. A reply that is not
 // one whole JSON value of T's shape is a *DecodeError, never a zero value.
 func MonJSON[T any](ctx context.Context, c Commander, cmd Command) (T, error) {

@@ -209,6 +209,17 @@ func TestFuncAndDo(t *testing.T) {
 	}
 }
 
+func TestObserve(t *testing.T) {
+	fails := &Error{Prefix: "x", Errno: syscall.EPERM}
+	var got []Sent
+	c := Observe(Func(func(context.Context, Target, Command) (Reply, error) { return Reply{Status: "s"}, fails }),
+		func(_ context.Context, s Sent) { got = append(got, s) })
+	r, err := c.Tell(t.Context(), "osd.1", Cmd("x"))
+	if !errors.Is(err, syscall.EPERM) || r.Status != "s" || len(got) != 1 || got[0].To != "osd.1" || !errors.Is(got[0].Err, syscall.EPERM) {
+		t.Errorf("%v %v %v", r, err, got)
+	}
+}
+
 func TestBound(t *testing.T) {
 	ctx, cancel := Cmd("x").WithTimeout(time.Minute).Bound(t.Context())
 	defer cancel()

@@ -38,19 +38,7 @@ func (r *recorder) Errorf(format string, a ...any) {
 
 func cluster(t *testing.T, hosts int) *Cluster {
 	t.Helper()
-	c := New(t)
-	for i, n := range []string{"a", "b", "c"} {
-		c.BootMon(n, MonAddrs(fmt.Sprintf("10.0.0.%d", i+1), true))
-	}
-	c.BootMgr("a")
-	c.BootMgr("b")
-	for i := range hosts {
-		c.AddOSD(OSDSpec{Host: fmt.Sprintf("n%d", i)})
-	}
-	if hosts > 0 {
-		c.Settle()
-	}
-	return c
+	return Healthy(t, hosts, 1)
 }
 
 func TestSignaturesAreThoseOfRealCeph(t *testing.T) {
@@ -58,7 +46,7 @@ func TestSignaturesAreThoseOfRealCeph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	type sig struct {
 		target, perm string
 		params       map[string]param
@@ -305,6 +293,41 @@ func mustTree(t *testing.T, o osd.Client) osd.Tree {
 		t.Fatal(err)
 	}
 	return tr
+}
+
+func TestSafety(t *testing.T) {
+	c := Healthy(t, 4, 1)
+	withData(t, c)
+	o := osd.New(c)
+	ask := func(id int, want osd.Safety) {
+		t.Helper()
+		got, err := o.Safety(t.Context(), id)
+		if d := cmp.Diff(want, got); err != nil || d != "" {
+			t.Error(err, d)
+		}
+	}
+	ask(77, osd.Safety{Why: "osd.77 does not exist"})
+	ask(1, osd.Safety{Exists: true, Up: true, Why: "PGs are mapped to it"})
+	if !drained(t, c, 1, 300) {
+		t.Fatal("never drained")
+	}
+	ask(1, osd.Safety{Exists: true, Up: true, Safe: true})
+	c.StopOSD(1)
+	ask(1, osd.Safety{Exists: true, Safe: true})
+	if err := o.Destroy(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ask(1, osd.Safety{Exists: true, Destroyed: true, Safe: true})
+	c.StopOSD(2)
+	ask(2, osd.Safety{Exists: true, Why: "it is down, and not all PGs are active+clean"})
+	c.Inject(Fault{Prefix: "osd safe-to-destroy", Answer: []byte("{}"), Times: 1})
+	ask(2, osd.Safety{Exists: true, Why: "Ceph's answer does not mention it"})
+	c.Inject(Fault{Prefix: "osd safe-to-destroy", Errno: syscall.EAGAIN, Times: 1})
+	ask(2, osd.Safety{Exists: true, Why: "injected"})
+	c.Inject(Fault{Prefix: "osd safe-to-destroy", ReplyLost: true, Times: 1})
+	if got, err := o.Safety(t.Context(), 2); !ceph.Unreachable(err) || got.Safe {
+		t.Errorf("%+v %v", got, err)
+	}
 }
 
 func TestStoppedBeforePeeringIsAgain(t *testing.T) {

@@ -146,6 +146,27 @@ func New(t testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
+// Healthy makes a cluster of mons a, b and c, mgrs a and b, and hosts n0, n1, ...
+// with OSDs on each, all clean. With fewer than three OSDs there is no pool and
+// the cluster warns of that.
+func Healthy(t testing.TB, hosts, osdsPerHost int, opts ...Option) *Cluster {
+	t.Helper()
+	c := New(t, opts...)
+	for i, n := range []string{"a", "b", "c"} {
+		c.BootMon(n, MonAddrs(fmt.Sprintf("10.0.0.%d", i+1), true), OnHost(fmt.Sprintf("n%d", i)))
+	}
+	for i, n := range []string{"a", "b"} {
+		c.BootMgr(n, OnHost(fmt.Sprintf("n%d", i)))
+	}
+	for h := range hosts {
+		for o := range osdsPerHost {
+			c.AddOSD(OSDSpec{Host: fmt.Sprintf("n%d", h), Devices: fmt.Sprintf("sd%c", 'b'+o)})
+		}
+	}
+	c.Settle()
+	return c
+}
+
 // FSID is the cluster's id.
 func (c *Cluster) FSID() string { return c.fsid }
 

@@ -28,7 +28,6 @@ type filesystem struct {
 	replay    bool
 	standbys  int
 	failed    bool
-	createdBy int
 }
 
 type fsState struct {

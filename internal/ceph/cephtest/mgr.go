@@ -230,7 +230,7 @@ func mgrCommands() map[string]*spec {
 func dashboardCmd(f func(*Cluster, args) reply) func(*Cluster, args) reply {
 	return func(c *Cluster, a args) reply {
 		if !slices.Contains(c.mgr.enabled, "dashboard") {
-			return fail(syscall.EOPNOTSUPP, "Module 'dashboard' is not enabled/loaded: use `ceph mgr module enable dashboard` to enable it")
+			return fail(syscall.EOPNOTSUPP, "Module 'dashboard' is not enabled (required by this command): use `ceph mgr module enable dashboard` to enable it")
 		}
 		return f(c, a)
 	}

@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +49,13 @@ const (
 	// up on. Beyond it commands fail at once instead of queueing up: each one
 	// inside is carried out whenever Ceph comes back, wanted or not.
 	maxAbandoned = 4
+	// hungFor is how long maxAbandoned calls must have been inside before the
+	// handle is given up for a new one: a mgr module that never answers must not
+	// block the others for ever.
+	hungFor = 5 * time.Minute
+	// maxLeft bounds the handles that were given up and cannot be shut down
+	// because calls are still inside (about 2 MiB and a dozen threads each).
+	maxLeft = 8
 )
 
 // Config says how to reach a cluster. Two configs that are Equal share a
@@ -153,6 +161,8 @@ type Cluster struct {
 	closed bool
 	// lines are the handles, by whether they are for mgr commands.
 	lines [2]line
+	// given are links that were given up while calls were inside.
+	given []*link
 }
 
 // line is one handle and the attempt under way to make it, shared by all that
@@ -180,6 +190,7 @@ type link struct {
 	mu        sync.Mutex
 	inside    int
 	abandoned int
+	hungSince time.Time // when abandoned reached maxAbandoned
 	retired   bool
 	isClosed  bool
 }
@@ -217,7 +228,24 @@ func (l *link) leave() {
 func (l *link) abandon(n int) {
 	l.mu.Lock()
 	l.abandoned += n
+	if n > 0 && l.abandoned == maxAbandoned {
+		l.hungSince = time.Now()
+	}
 	l.mu.Unlock()
+}
+
+// hung reports whether nothing has come back for long.
+func (l *link) hung() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.abandoned >= maxAbandoned && time.Since(l.hungSince) > hungFor
+}
+
+// left reports whether calls are still inside a link that was given up.
+func (l *link) left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.retired && !l.isClosed
 }
 
 // retire lets the last one out close the handle.
@@ -264,6 +292,37 @@ func (c *Cluster) drop(l *link) {
 		}
 	}
 	l.retire()
+}
+
+// giveUp drops a link that hangs for long, unless too many were given up before.
+func (c *Cluster) giveUp(l *link) bool {
+	c.mu.Lock()
+	c.given = slices.DeleteFunc(c.given, func(l *link) bool { return !l.left() })
+	room := len(c.given) < maxLeft
+	if room {
+		c.given = append(c.given, l)
+	}
+	c.mu.Unlock()
+	if room {
+		c.drop(l)
+	}
+	return room
+}
+
+// enter gives a link of a line with the caller counted in.
+func (c *Cluster) enter(ctx context.Context, which int) (*link, error) {
+	for {
+		l, err := c.link(ctx, which)
+		if err != nil {
+			return nil, err
+		}
+		if err = l.enter(); err == nil {
+			return l, nil
+		}
+		if !errors.Is(err, errHang) || !l.hung() || !c.giveUp(l) {
+			return nil, err
+		}
+	}
 }
 
 // link gives the live link of a line, connecting if there is none.
@@ -373,10 +432,7 @@ func (c *Cluster) send(ctx context.Context, to ceph.Target, cmd ceph.Command) (c
 // or for the context. A link whose call says that it is dead is dropped.
 func call[T any](ctx context.Context, c *Cluster, which int, f func(handle) T, dead func(T) bool) (T, error) {
 	var zero T
-	l, err := c.link(ctx, which)
-	if err == nil {
-		err = l.enter()
-	}
+	l, err := c.enter(ctx, which)
 	if err != nil {
 		return zero, err
 	}

@@ -163,6 +163,35 @@ func TestHangingCommandsDoNotPileUp(t *testing.T) {
 	})
 }
 
+func TestAHandleThatHangsForLongIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		d := &fakeDialer{next: func() (*fakeHandle, error) { return &fakeHandle{block: block}, nil }}
+		c := newPool(d.dial).Cluster("ns", cfg)
+		for range 100 {
+			for range maxAbandoned {
+				_, _ = c.Mgr(t.Context(), ceph.Cmd("pg stat").WithTimeout(time.Second))
+			}
+			time.Sleep(hungFor + time.Second)
+		}
+		if n := d.count(); n != maxLeft+1 {
+			t.Errorf("%d handles were made", n)
+		}
+		close(block)
+		synctest.Wait()
+		for _, h := range d.made[:maxLeft] {
+			if !h.closed.Load() || h.bad.Load() {
+				t.Error("a handle that was given up is not closed once it is empty")
+			}
+		}
+		if _, err := c.Mgr(t.Context(), ceph.Cmd("pg stat")); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		synctest.Wait()
+	})
+}
+
 func TestADeadConnectionIsReplaced(t *testing.T) {
 	errnos := []syscall.Errno{syscall.ETIMEDOUT, 0}
 	d := &fakeDialer{}

@@ -97,6 +97,54 @@ func (c Client) SafeToDestroy(ctx context.Context, ids ...int) (SafeAnswer, erro
 	return ceph.MgrJSON[SafeAnswer](ctx, c.c, ceph.Cmd("osd safe-to-destroy", "ids", ceph.IDStrings(ids)))
 }
 
+// Safety is what is known about destroying one OSD.
+type Safety struct {
+	// Exists: the id is in the OSD map. Ceph calls a missing one safe.
+	Exists bool
+	// Destroyed: it is in the map and was destroyed before.
+	Destroyed bool
+	// Up: its daemon runs; it must not when it is destroyed.
+	Up bool
+	// Safe: no data is lost or less durable without it. Only when Exists.
+	Safe bool
+	// Why says what speaks against it.
+	Why string
+}
+
+// Safety asks the OSD map and SafeToDestroy about one OSD, in that order: the
+// confirming read before it is destroyed. That Ceph cannot tell yet (EAGAIN) is an
+// answer: not safe.
+func (c Client) Safety(ctx context.Context, id int) (Safety, error) {
+	m, err := c.Dump(ctx)
+	if err != nil {
+		return Safety{}, err
+	}
+	o, ok := m.Find(id)
+	if !ok {
+		return Safety{Why: fmt.Sprintf("osd.%d does not exist", id)}, nil
+	}
+	s := Safety{Exists: true, Destroyed: o.Destroyed(), Up: bool(o.Up)}
+	a, err := c.SafeToDestroy(ctx, id)
+	var e *ceph.Error
+	switch {
+	case errors.As(err, &e) && e.Errno == syscall.EAGAIN:
+		s.Why = e.Status
+	case err != nil:
+		return Safety{}, err
+	case a.IsSafe(id):
+		s.Safe = true
+	case slices.Contains(a.Active, id):
+		s.Why = "PGs are mapped to it"
+	case slices.Contains(a.StoredPGs, id):
+		s.Why = "it stores PG data and not all PGs are active+clean"
+	case slices.Contains(a.MissingStats, id):
+		s.Why = "it is down, and not all PGs are active+clean"
+	default:
+		s.Why = "Ceph's answer does not mention it"
+	}
+	return s, nil
+}
+
 // Out marks OSDs out, so that their PGs move away. Again succeeds. A missing id
 // is skipped by Ceph with exit 0.
 func (c Client) Out(ctx context.Context, ids ...int) error {
