@@ -221,6 +221,9 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
+	if seen.Version == "" {
+		return kit.Plan{Wait: pods.NotFounded()}
+	}
 	if !seen.Ready {
 		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "mgrs wait for the mons: " + seen.Silence, For: time.Second}}
 	}

@@ -126,7 +126,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 		return kit.Plan{Err: err}
 	}
 	if !seen.Stored.Founded || !seen.HasKeyring || seen.Version == "" {
-		return kit.Plan{Wait: &kit.Wait{Reason: "IdentityMissing", Message: "the cluster's identity, keys and Ceph version are not known yet", Object: "Secret rook-ceph-mon"}}
+		return kit.Plan{Wait: pods.NotFounded()}
 	}
 	p := kit.Plan{Apply: steady(seen), Next: seen.State.Spec.CheckInterval}
 	if err := step(cl, seen, plan.Next(seen.State), &p); err != nil {

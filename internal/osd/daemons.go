@@ -338,6 +338,9 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
+	if !pods.Founded(cl) {
+		return kit.Plan{Wait: pods.NotFounded()}
+	}
 	if seen.Silence != "" {
 		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "OSDs wait for the mons: " + seen.Silence, For: time.Second}}
 	}

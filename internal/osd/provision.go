@@ -266,7 +266,10 @@ func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan 
 	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
-	if !seen.Founded || seen.Silence != "" {
+	if !seen.Founded || !pods.Founded(cl) {
+		return kit.Plan{Wait: pods.NotFounded()}
+	}
+	if seen.Silence != "" {
 		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "OSDs wait for the mons: " + seen.Silence, For: time.Second}}
 	}
 	p := kit.Plan{}

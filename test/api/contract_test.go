@@ -47,6 +47,24 @@ var stricter = regexp.MustCompile(`^(` + strings.Join([]string{
 	`spec\.storage\.(nodes\[\]\.)?devices\[\]\.(name|fullpath) pattern`,
 }, "|") + `): want null got `)
 
+// ofKubernetes are fields inside types of Kubernetes that newer releases of it
+// have.
+var ofKubernetes = regexp.MustCompile(`\.volumeSource\.|\.volumes\[\]\.(volume|mount)\.`)
+
+// documented reports whether a page names a path, or one that it is part of.
+func documented(page, path string) bool {
+	for {
+		if strings.Contains(page, "`"+path+"`") || strings.Contains(page, "`"+path+"[]`") {
+			return true
+		}
+		cut := strings.LastIndexAny(path, ".[")
+		if cut < 0 {
+			return false
+		}
+		path = path[:cut]
+	}
+}
+
 // TestCompareWithContract runs the comparison of the contract on deploy/crds.
 // It needs the contract's data, in CASTELLAN_CONTRACT or beside the
 // repository, and Python with PyYAML.
@@ -82,6 +100,10 @@ func TestCompareWithContract(t *testing.T) {
 		t.Errorf("coverage is %.3f%% of %d paths in %d kinds, want 100%% of all in %d",
 			got.CoveragePct, got.Total.Ref, len(got.CRDs), kindsOfTheContract)
 	}
+	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "differences.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	limits := 0
 	for name, crd := range got.CRDs {
 		for _, n := range crd.Names {
@@ -91,6 +113,11 @@ func TestCompareWithContract(t *testing.T) {
 			for _, list := range [][]string{v.Missing, v.TypeMismatch, v.Cel} {
 				for _, d := range list {
 					t.Errorf("%s: %s", name, d)
+				}
+			}
+			for _, path := range v.Extra {
+				if !ofKubernetes.MatchString(path) && !documented(string(docs), path) {
+					t.Errorf("%s: %s is ours and docs/reference/differences.md does not say so", name, path)
 				}
 			}
 			for _, d := range v.Validation {

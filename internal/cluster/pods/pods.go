@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/podspec"
 	"github.com/castellan-storage/castellan/internal/settings"
 )
@@ -55,6 +57,18 @@ func Cluster(cl *cephv1.CephCluster, op Operator, s settings.Settings, fsid, ver
 
 func on(e *cephv1.EncryptionSpec) bool          { return e != nil && e.Enabled }
 func compressed(c *cephv1.CompressionSpec) bool { return c != nil && c.Enabled }
+
+// Founded reports whether the cluster's foundations are laid: its Ceph version has
+// been accepted. No other controller acts on a CephCluster before, so a second one
+// in a namespace, which never gets that far, can do no harm.
+func Founded(cl *cephv1.CephCluster) bool {
+	return cl.Status.CephVersion != nil && cl.Status.CephVersion.Version != ""
+}
+
+// NotFounded is the wait for the foundations.
+func NotFounded() *kit.Wait {
+	return &kit.Wait{Reason: "NotFounded", Message: "the cluster's identity, keys and Ceph version are not known yet", For: 2 * time.Second}
+}
 
 // Msgr2Only reports whether mons speak only messenger v2. That is the default;
 // a connections section without any of its three switches allows v1 too.

@@ -148,6 +148,9 @@ func Next(s State) Action {
 	if len(s.List.Mons) == 0 {
 		return found(s)
 	}
+	if ids := s.spent(); len(ids) > 0 {
+		return Action{Kind: Abandon, IDs: ids}
+	}
 	if ids := s.idle(); len(ids) > 0 {
 		return Action{Kind: Start, IDs: ids}
 	}
@@ -211,6 +214,18 @@ func bringIn(s State, ids []string) Action {
 		}
 	}
 	return Action{Kind: Record, IDs: ids, List: &list}
+}
+
+// spent are listed mons whose canary is still there. It has done its work, and while
+// it sits on the node the mon itself cannot get there: they repel each other.
+func (s State) spent() []string {
+	var ids []string
+	for _, id := range s.List.IDs() {
+		if s.Mons[id].Canary.Exists {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // idle are listed mons that should run and do not. A mon that is leaving, or
@@ -398,9 +413,6 @@ func abandon(s State) (Action, bool) {
 	for _, id := range s.ids() {
 		m := s.Mons[id]
 		if m.Listed || m.InMap || m.Deployed || slices.Contains(s.External, id) || growing && id == next {
-			if m.Listed && m.Canary.Exists { // its work is done
-				ids = append(ids, id)
-			}
 			continue
 		}
 		if m.Canary.Exists || m.Address.IsValid() {

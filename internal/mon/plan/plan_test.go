@@ -155,6 +155,9 @@ func (w *world) do(a Action) {
 		case Expose:
 			w.svc[id] = netip.MustParseAddr(fmt.Sprintf("10.96.0.%d", w.nextIP()))
 		case Start:
+			if _, there := w.can[id]; there {
+				w.t.Errorf("mon %s is started while its canary keeps it off the node", id)
+			}
 			if d == nil {
 				if w.given[id] {
 					w.t.Errorf("mon id %s is used a second time", id)

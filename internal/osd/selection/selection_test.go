@@ -35,7 +35,9 @@ func names(r Result) []string {
 func TestAllNodesByPlacement(t *testing.T) {
 	nodes := []corev1.Node{
 		node("n1"), node("n2", func(n *corev1.Node) { n.Labels["role"] = "storage" }),
-		node("control", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "control", Effect: corev1.TaintEffectNoSchedule}} }),
+		node("control", func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "control", Effect: corev1.TaintEffectNoSchedule}}
+		}),
 		node("cordoned", func(n *corev1.Node) {
 			n.Spec.Unschedulable = true
 			n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule}}

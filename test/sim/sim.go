@@ -1,0 +1,696 @@
+// Package sim stands in for the nodes of a Kubernetes cluster in tests against a
+// real API server: it schedules pods, runs Deployments and Jobs, and lets an
+// in-memory Ceph know which daemons run. What the pods of a real node would do, it
+// does by the objects alone; nothing of the operator's own code is used, except to
+// read the request that a prepare Job carries.
+//
+// It is for tests only.
+package sim
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
+	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/node/choice"
+	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/node/provision"
+	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/statusmap"
+)
+
+// Disk is a disk of a node.
+type Disk struct {
+	device.Device
+	// OSD on it; nil while it is blank.
+	OSD *device.OSD
+}
+
+// Node is a simulated node.
+type Node struct {
+	Name  string
+	Alive bool
+	Disks []*Disk
+}
+
+// World is a number of nodes and the Ceph that runs on them.
+type World struct {
+	t      testing.TB
+	c      client.Client
+	ns     string
+	Ceph   *cephtest.Cluster
+	Image  string // what the version pod says
+	mu     sync.Mutex
+	nodes  map[string]*Node
+	broken map[string]bool // daemons that do not start: "mon.a"
+	serial int
+	stop   context.CancelFunc
+	done   chan struct{}
+	// hold keeps prepare Jobs of a node from ending.
+	hold map[string]bool
+	// mgrsUp are the mgrs that run; only the loop uses it.
+	mgrsUp map[string]bool
+}
+
+// New starts a world in a namespace. It ends with the test.
+func New(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes ...string) *World {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &World{
+		t: t, c: c, ns: ns, Ceph: ceph, Image: "ceph version 20.2.4 (0123456789abcdef0123456789abcdef01234567) tentacle (stable)",
+		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, mgrsUp: map[string]bool{}, stop: cancel, done: make(chan struct{}),
+	}
+	for _, n := range nodes {
+		w.AddNode(n)
+	}
+	go w.run(ctx)
+	t.Cleanup(func() { cancel(); <-w.done })
+	return w
+}
+
+// AddNode adds a node that is ready.
+func (w *World) AddNode(name string) {
+	w.t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	if err := w.c.Create(context.Background(), n); err != nil {
+		w.t.Fatalf("adding node %s: %v", name, err)
+	}
+	w.t.Cleanup(func() { _ = w.c.Delete(context.Background(), n) })
+	w.mu.Lock()
+	w.nodes[name] = &Node{Name: name, Alive: true}
+	w.mu.Unlock()
+	w.nodeStatus(name, true)
+}
+
+func (w *World) nodeStatus(name string, ready bool) {
+	w.t.Helper()
+	var n corev1.Node
+	if err := w.c.Get(context.Background(), client.ObjectKey{Name: name}, &n); err != nil {
+		w.t.Fatalf("reading node %s: %v", name, err)
+	}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2." + strconv.Itoa(len(name)+int(name[len(name)-1]))}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionUnknown}[ready], Reason: "Sim"}}
+	if err := w.c.Status().Update(context.Background(), &n); err != nil {
+		w.t.Fatalf("writing node %s: %v", name, err)
+	}
+}
+
+// AddDisk plugs a blank disk of 10 GiB into a node.
+func (w *World) AddDisk(node, name string) *Disk {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.serial++
+	d := &Disk{Device: device.Device{
+		Name: name, Path: "/dev/" + name, Type: device.Disk, Size: 10 << 30, HasNode: true, Serial: fmt.Sprintf("SERIAL%d", w.serial),
+		Slot: fmt.Sprintf("slot-%s-%s", node, name), Inventory: &device.Inventory{Available: true},
+	}}
+	w.nodes[node].Disks = append(w.nodes[node].Disks, d)
+	return d
+}
+
+// Kill makes a node lose power: its daemons stop, its pods stay as objects.
+func (w *World) Kill(node string) { w.power(node, false) }
+
+// Revive starts a node again.
+func (w *World) Revive(node string) { w.power(node, true) }
+
+func (w *World) power(node string, on bool) {
+	w.t.Helper()
+	w.mu.Lock()
+	w.nodes[node].Alive = on
+	w.mu.Unlock()
+	w.nodeStatus(node, on)
+}
+
+// DeleteNode removes a node and everything that is bound to it.
+func (w *World) DeleteNode(node string) {
+	w.t.Helper()
+	w.mu.Lock()
+	delete(w.nodes, node)
+	w.mu.Unlock()
+	if err := w.c.Delete(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}); err != nil {
+		w.t.Fatalf("deleting node %s: %v", node, err)
+	}
+}
+
+// Break keeps a daemon ("mon.a") from getting up, or lets it again.
+func (w *World) Break(daemon string, broken bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken[daemon] = broken
+}
+
+// Hold keeps a node's prepare Jobs from ending, or lets them end.
+func (w *World) Hold(node string, hold bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hold[node] = hold
+}
+
+// run is the life of all nodes.
+func (w *World) run(ctx context.Context) {
+	defer close(w.done)
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := w.step(ctx); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				w.t.Errorf("simulated nodes: %v", err)
+				return
+			}
+		}
+	}
+}
+
+// step looks at everything once.
+func (w *World) step(ctx context.Context) error {
+	var deps appsv1.DeploymentList
+	var jobs batchv1.JobList
+	var podList corev1.PodList
+	for _, l := range []client.ObjectList{&deps, &jobs, &podList} {
+		if err := w.c.List(ctx, l, client.InNamespace(w.ns)); err != nil {
+			return err
+		}
+	}
+	if err := w.collect(ctx, deps.Items, jobs.Items, podList.Items); err != nil {
+		return err
+	}
+	if err := w.c.List(ctx, &podList, client.InNamespace(w.ns)); err != nil {
+		return err
+	}
+	for i := range podList.Items {
+		if p := &podList.Items[i]; p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
+			if err := w.schedule(ctx, p, podList.Items); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range deps.Items {
+		if err := w.deployment(ctx, &deps.Items[i], podList.Items); err != nil {
+			return err
+		}
+	}
+	for i := range jobs.Items {
+		if err := w.job(ctx, &jobs.Items[i], podList.Items); err != nil {
+			return err
+		}
+	}
+	w.daemons(podList.Items)
+	return nil
+}
+
+// collect is the garbage collector: pods without their owner go, and a pod that
+// is being deleted goes at once, unless its node is dead.
+func (w *World) collect(ctx context.Context, deps []appsv1.Deployment, jobs []batchv1.Job, pods []corev1.Pod) error {
+	alive := map[string]bool{}
+	for _, d := range deps {
+		alive[string(d.UID)] = true
+	}
+	for _, j := range jobs {
+		alive[string(j.UID)] = true
+	}
+	for i := range pods {
+		p := &pods[i]
+		orphan := false
+		for _, r := range p.OwnerReferences {
+			orphan = orphan || (r.Kind == "Deployment" || r.Kind == "Job") && !alive[string(r.UID)]
+		}
+		if !orphan && p.DeletionTimestamp == nil {
+			continue
+		}
+		if n := w.node(p.Spec.NodeName); n != nil && !n.Alive {
+			continue
+		}
+		if err := w.c.Delete(ctx, p, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *World) node(name string) *Node {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.nodes[name]
+}
+
+// schedule binds a pod to the first node that fits, or says why none does.
+func (w *World) schedule(ctx context.Context, p *corev1.Pod, all []corev1.Pod) error {
+	w.mu.Lock()
+	var names []string
+	for n, node := range w.nodes {
+		if node.Alive {
+			names = append(names, n)
+		}
+	}
+	w.mu.Unlock()
+	slices.Sort(names)
+	for _, n := range names {
+		if want := p.Spec.NodeSelector[corev1.LabelHostname]; want != "" && want != n || !apart(p, n, all) {
+			continue
+		}
+		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: n}}
+		if err := w.c.SubResource("binding").Create(ctx, p, b); err != nil {
+			return err
+		}
+		p.Spec.NodeName = n
+		return nil
+	}
+	msg := fmt.Sprintf("0/%d nodes are available", len(names))
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Message == msg {
+			return nil
+		}
+	}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: msg}}
+	return w.c.Status().Update(ctx, p)
+}
+
+// apart checks required anti-affinity by host, both ways as the scheduler does.
+func apart(p *corev1.Pod, node string, all []corev1.Pod) bool {
+	for i := range all {
+		o := &all[i]
+		if o.Spec.NodeName == node && o.UID != p.UID && (repels(p, o) || repels(o, p)) {
+			return false
+		}
+	}
+	return true
+}
+
+func repels(p, o *corev1.Pod) bool {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
+		return false
+	}
+	for _, term := range p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		sel, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		if err == nil && sel.Matches(labels.Set(o.Labels)) {
+			return true
+		}
+	}
+	return false
+}
+
+// deployment keeps a Deployment's one pod and its status. Recreate: an old pod
+// goes before a new one comes.
+func (w *World) deployment(ctx context.Context, d *appsv1.Deployment, pods []corev1.Pod) error {
+	want := int32(1)
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	hash := templateHash(d.Spec.Template)
+	var mine []*corev1.Pod
+	for i := range pods {
+		for _, r := range pods[i].OwnerReferences {
+			if r.UID == d.UID {
+				mine = append(mine, &pods[i])
+			}
+		}
+	}
+	ready := int32(0)
+	current := false
+	for _, p := range mine {
+		if p.Annotations["sim/template"] != hash || want == 0 {
+			if p.DeletionTimestamp == nil {
+				if err := w.c.Delete(ctx, p); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		current = true
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		up := w.up(p)
+		if err := w.podStatus(ctx, p, up); err != nil {
+			return err
+		}
+		if up {
+			ready++
+		}
+	}
+	if want > 0 && len(mine) == 0 {
+		return w.c.Create(ctx, w.podFor(d, hash))
+	}
+	st := appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: int32(len(mine)), ReadyReplicas: ready, AvailableReplicas: ready}
+	if current {
+		st.UpdatedReplicas = 1
+	}
+	if d.Status.ObservedGeneration == st.ObservedGeneration && d.Status.Replicas == st.Replicas && d.Status.ReadyReplicas == st.ReadyReplicas && d.Status.UpdatedReplicas == st.UpdatedReplicas {
+		return nil
+	}
+	d.Status = st
+	return w.c.Status().Update(ctx, d)
+}
+
+func templateHash(t corev1.PodTemplateSpec) string {
+	b, _ := json.Marshal(t)
+	return fmt.Sprintf("%x", len(b)) + "-" + fmt.Sprint(sum(b))
+}
+
+func sum(b []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
+
+func (w *World) podFor(d *appsv1.Deployment, hash string) *corev1.Pod {
+	w.mu.Lock()
+	w.serial++
+	name := fmt.Sprintf("%s-%d", d.Name, w.serial)
+	w.mu.Unlock()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: d.Namespace, Labels: d.Spec.Template.Labels, Annotations: map[string]string{"sim/template": hash},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID}},
+		},
+		Spec: *d.Spec.Template.Spec.DeepCopy(),
+	}
+	p.Spec.ServiceAccountName = "default"
+	return p
+}
+
+// up says whether a pod's daemon runs: its node is alive and it is not broken.
+func (w *World) up(p *corev1.Pod) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.nodes[p.Spec.NodeName]
+	return n != nil && n.Alive && p.DeletionTimestamp == nil && !w.broken[daemonOf(p)]
+}
+
+// daemonOf is Ceph's name of a pod's daemon, "" for other pods.
+func daemonOf(p *corev1.Pod) string {
+	if p.Labels["mon_canary"] == "true" || p.Labels["ceph_daemon_type"] == "" {
+		return ""
+	}
+	return p.Labels["ceph_daemon_type"] + "." + p.Labels["ceph_daemon_id"]
+}
+
+func (w *World) podStatus(ctx context.Context, p *corev1.Pod, up bool) error {
+	status := corev1.ConditionFalse
+	if up {
+		status = corev1.ConditionTrue
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == status {
+			return nil
+		}
+	}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: status}}
+	return w.c.Status().Update(ctx, p)
+}
+
+// daemons tells Ceph which daemons run.
+func (w *World) daemons(pods []corev1.Pod) {
+	runs := map[string]*corev1.Pod{}
+	for i := range pods {
+		if d := daemonOf(&pods[i]); d != "" && pods[i].Spec.NodeName != "" && w.up(&pods[i]) {
+			runs[d] = &pods[i]
+		}
+	}
+	mons := w.Ceph.RunningMons()
+	for _, m := range mons {
+		if runs["mon."+m] == nil {
+			w.Ceph.StopMon(m)
+		}
+	}
+	for d, p := range runs {
+		if id, ok := strings.CutPrefix(d, "mon."); ok && !slices.Contains(mons, id) {
+			w.Ceph.BootMon(id, cephtest.MonAddrs(arg(p, "--public-addr="), arg(p, "--ms-bind-msgr1=") == "false"), cephtest.OnHost(p.Spec.NodeName))
+		}
+	}
+	w.mgrs(runs)
+	w.osds(runs)
+}
+
+func arg(p *corev1.Pod, prefix string) string {
+	for _, c := range p.Spec.Containers {
+		for _, a := range c.Args {
+			if v, ok := strings.CutPrefix(a, prefix); ok {
+				return v
+			}
+		}
+	}
+	return ""
+}
+
+func (w *World) mgrs(runs map[string]*corev1.Pod) {
+	for id := range w.mgrsUp {
+		if runs["mgr."+id] == nil {
+			w.Ceph.StopMgr(id)
+			w.Ceph.Tick(1)
+			delete(w.mgrsUp, id)
+		}
+	}
+	for d, p := range runs {
+		if id, ok := strings.CutPrefix(d, "mgr."); ok && !w.mgrsUp[id] {
+			w.Ceph.BootMgr(id, cephtest.OnHost(p.Spec.NodeName))
+			w.mgrsUp[id] = true
+		}
+	}
+}
+
+func (w *World) osds(runs map[string]*corev1.Pod) {
+	running := w.Ceph.RunningOSDs()
+	for _, id := range running {
+		if runs["osd."+strconv.Itoa(id)] == nil {
+			w.Ceph.StopOSD(id)
+		}
+	}
+	for d, p := range runs {
+		s, ok := strings.CutPrefix(d, "osd.")
+		id, err := strconv.Atoi(s)
+		if !ok || err != nil || slices.Contains(running, id) {
+			continue
+		}
+		var req request.Activate
+		for _, c := range p.Spec.InitContainers {
+			for _, e := range c.Env {
+				if e.Name == request.Env {
+					_ = request.Decode(e.Value, &req)
+				}
+			}
+		}
+		disk := w.diskOf(p.Spec.NodeName, req.UUID)
+		if disk == nil {
+			continue // no such disk on this node: the pod does not start
+		}
+		// A refusal is what the test will see: the OSD does not come up.
+		_ = w.Ceph.BootOSD(id, req.UUID, cephtest.OSDSpec{Host: p.Spec.NodeName, Devices: disk.Name, Bytes: int64(disk.Size)})
+	}
+}
+
+func (w *World) diskOf(node, uuid string) *Disk {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.nodes[node]
+	if n == nil {
+		return nil
+	}
+	for _, d := range n.Disks {
+		if d.OSD != nil && d.OSD.UUID == uuid {
+			return d
+		}
+	}
+	return nil
+}
+
+// job runs the Jobs that the operator makes.
+func (w *World) job(ctx context.Context, j *batchv1.Job, pods []corev1.Pod) error {
+	for _, c := range j.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return nil
+		}
+	}
+	var pod *corev1.Pod
+	for i := range pods {
+		for _, r := range pods[i].OwnerReferences {
+			if r.UID == j.UID {
+				pod = &pods[i]
+			}
+		}
+	}
+	if pod == nil {
+		w.mu.Lock()
+		w.serial++
+		name := fmt.Sprintf("%s-%d", j.Name, w.serial)
+		w.mu.Unlock()
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: j.Namespace, Labels: j.Spec.Template.Labels,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: j.Name, UID: j.UID}}},
+			Spec: *j.Spec.Template.Spec.DeepCopy(),
+		}
+		p.Spec.ServiceAccountName = "default"
+		return w.c.Create(ctx, p)
+	}
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	switch j.Labels["app"] {
+	case "rook-ceph-detect-version":
+		return w.versionJob(ctx, j, pod)
+	case "rook-ceph-osd-prepare":
+		return w.prepareJob(ctx, j, pod)
+	}
+	return nil
+}
+
+func (w *World) versionJob(ctx context.Context, j *batchv1.Job, pod *corev1.Pod) error {
+	if pod.Status.Phase != corev1.PodSucceeded {
+		pod.Status.Phase = corev1.PodSucceeded
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "version", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: w.Image}},
+		}}
+		return w.c.Status().Update(ctx, pod)
+	}
+	return w.endJob(ctx, j, true)
+}
+
+func (w *World) endJob(ctx context.Context, j *batchv1.Job, ok bool) error {
+	now := metav1.Now()
+	j.Status.StartTime = &now
+	if ok {
+		j.Status.Succeeded = 1
+		j.Status.CompletionTime = &now
+		j.Status.Conditions = []batchv1.JobCondition{
+			{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue, LastTransitionTime: now},
+			{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		}
+	} else {
+		j.Status.Failed = 1
+		j.Status.Conditions = []batchv1.JobCondition{
+			{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue, LastTransitionTime: now},
+			{Type: batchv1.JobFailed, Status: corev1.ConditionTrue, LastTransitionTime: now},
+		}
+	}
+	return w.c.Status().Update(ctx, j)
+}
+
+// prepareJob is what castellan-node does on a node, with its own choice and its own
+// report.
+func (w *World) prepareJob(ctx context.Context, j *batchv1.Job, pod *corev1.Pod) error {
+	var req request.Provision
+	for _, e := range pod.Spec.Containers[0].Env {
+		if e.Name == request.Env {
+			if err := request.Decode(e.Value, &req); err != nil {
+				return err
+			}
+		}
+	}
+	w.mu.Lock()
+	node, held := w.nodes[pod.Spec.NodeName], w.hold[pod.Spec.NodeName]
+	w.mu.Unlock()
+	if node == nil || !node.Alive || held {
+		return nil
+	}
+	report, err := w.provision(ctx, node, req)
+	if err != nil {
+		return err
+	}
+	m, err := statusmap.Map(statusmap.Target{Namespace: req.Namespace, Name: req.ConfigMap, Node: req.Node, Labels: req.Labels}, report)
+	if err != nil {
+		return err
+	}
+	if err := apply(ctx, w.c, m); err != nil {
+		return err
+	}
+	return w.endJob(ctx, j, report.State == provision.Completed)
+}
+
+// provision chooses and prepares as the node would, with Ceph giving out the ids.
+func (w *World) provision(ctx context.Context, node *Node, req request.Provision) (provision.Report, error) {
+	sel, err := req.Selection.Compile()
+	if err != nil {
+		return provision.Report{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	devices := w.look(node)
+	verdicts := choice.Choose(devices, sel, choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved})
+	r := provision.Report{State: provision.Completed}
+	for _, v := range verdicts {
+		r.Devices = append(r.Devices, provision.Device{Path: v.Device.Path, Serial: v.Device.Serial, Use: v.Use, Reason: v.Reason, Message: v.Message})
+		if !v.Use {
+			continue
+		}
+		uuid := w.Ceph.NewUUID()
+		key, err := identity.NewKey(rand.Reader, identity.AES256K, time.Now())
+		if err != nil {
+			return provision.Report{}, err
+		}
+		id, err := cephosd.New(w.Ceph).NewOSD(ctx, uuid, -1, cephosd.Secrets{CephxSecret: key})
+		if err != nil {
+			r.State, r.Message = provision.Failed, err.Error()
+			continue
+		}
+		for _, d := range node.Disks {
+			if d.Name == v.Device.Name {
+				d.OSD = &device.OSD{ID: id, UUID: uuid, FSID: req.FSID, Role: device.RoleBlock}
+			}
+		}
+	}
+	var found []device.Found
+	for _, d := range node.Disks {
+		if d.OSD != nil {
+			found = append(found, device.Found{OSD: *d.OSD, Path: d.Path, Mode: "raw"})
+		}
+	}
+	r.OSDs, r.Problems = prepare.Results(found, w.look(node), req.FSID)
+	return r, nil
+}
+
+func (w *World) look(node *Node) []device.Device {
+	var devices []device.Device
+	for _, d := range node.Disks {
+		x := d.Device
+		if d.OSD != nil {
+			x.OSDs, x.FSType = []device.OSD{*d.OSD}, "ceph_bluestore"
+			x.Inventory = &device.Inventory{Rejected: []string{"Has BlueStore device label"}}
+		}
+		devices = append(devices, x)
+	}
+	return devices
+}
+
+// Eventually waits until try succeeds.
+func Eventually(t testing.TB, limit time.Duration, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	var err error
+	for time.Now().Before(deadline) {
+		if err = try(); err == nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s: not within %v: %v", what, limit, err)
+}
+
+// ErrNotYet is for tries that have nothing more to say.
+var ErrNotYet = errors.New("not yet")
