@@ -1,8 +1,8 @@
-// Package load brings an image to the labs that run: build.Load makes it and
-// puts it where new nodes start from, this package imports it into the nodes
-// that were started before.
+// Package load brings an image to labs: build.Load makes it and puts it where
+// new nodes start from, this package imports it into the nodes that were started
+// before.
 //
-// It must not make images.
+// It must not know what is in an image.
 package load
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/castellan-storage/castellan/lab/build"
 	"github.com/castellan-storage/castellan/lab/cluster/control"
 	"github.com/castellan-storage/castellan/lab/cluster/state"
 	"github.com/castellan-storage/castellan/lab/image"
@@ -73,6 +74,25 @@ func nodesOf(ctx context.Context, name string) ([]Node, error) {
 		}
 	}
 	return out, nil
+}
+
+// Image makes the image name of base, a key of build.BaseImages, and the
+// additions, and loads it into every node that runs and, for good, into what
+// nodes start from. It returns the nodes. Pods that run keep the image they have.
+func Image(ctx context.Context, name, base string, cfg image.Config, adds []image.Add, o build.Options) (build.LoadedImage, []Node, error) {
+	l, li, err := build.Load(ctx, name, base, cfg, adds, o)
+	if err != nil {
+		return li, nil, err
+	}
+	nodes, err := RunningNodes(ctx)
+	if err != nil {
+		return li, nil, err
+	}
+	p, err := build.Lookup("containerd")
+	if err != nil {
+		return li, nil, err
+	}
+	return li, nodes, Into(ctx, p.Containerd, l, nodes)
 }
 
 // Into imports the layout into the nodes, two at a time. bin holds ctr. A node

@@ -50,19 +50,8 @@ have it. The bases are ` + bases() + `.`,
 			if len(adds) == 0 {
 				return fmt.Errorf("nothing to put on top of %s: name files with --add SRC:DST", base)
 			}
-			l, li, err := build.Load(cmd.Context(), args[0], base, cfg, adds, build.Options{NoInstall: noIns})
+			li, nodes, err := load.Image(cmd.Context(), args[0], base, cfg, adds, build.Options{NoInstall: noIns})
 			if err != nil {
-				return err
-			}
-			nodes, err := load.RunningNodes(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p, err := build.Lookup("containerd")
-			if err != nil {
-				return err
-			}
-			if err := load.Into(cmd.Context(), p.Containerd, l, nodes); err != nil {
 				return err
 			}
 			fmt.Printf("%s %s, also on %d nodes that run\n", li.Name, li.Digest, len(nodes))
