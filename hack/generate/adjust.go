@@ -29,7 +29,7 @@ func adjustFile(from, to string) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", from, err)
 	}
-	if err := os.WriteFile(to, append([]byte("---\n"), out...), 0o644); err != nil { //nolint:gosec // checked in, for everybody to read
+	if err := os.WriteFile(to, append([]byte("---\n"), out...), 0o644); err != nil {
 		return fmt.Errorf("writing a CRD: %w", err)
 	}
 	return nil

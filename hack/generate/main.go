@@ -1,8 +1,11 @@
 // Command generate makes everything that follows from the types in api/: the
-// deep copy methods beside the types, and the CustomResourceDefinitions in
-// deploy/crds. Run it from the root of the repository:
+// deep copy methods beside the types, the CustomResourceDefinitions in
+// deploy/crds, and the API reference and the page of rules in docs/reference.
+// Run it from the root of the repository:
 //
-//	go run ./hack/generate -controller-gen PATH
+//	go run ./hack/generate -controller-gen PATH -crd-ref-docs PATH
+//
+// Without -crd-ref-docs the API reference is left as it is.
 //
 // It calls controller-gen and then adjusts the CRDs where a marker cannot say
 // what is meant (see adjust.go). It must not hold knowledge about a kind that
@@ -20,9 +23,18 @@ import (
 
 func main() {
 	controllerGen := flag.String("controller-gen", "controller-gen", "the controller-gen program")
+	crdRefDocs := flag.String("crd-ref-docs", "", "the crd-ref-docs program")
 	root := flag.String("root", ".", "the root of the repository")
 	flag.Parse()
-	if err := run(context.Background(), *controllerGen, *root); err != nil {
+	ctx := context.Background()
+	err := run(ctx, *controllerGen, *root)
+	if err == nil {
+		err = writeRules(*root)
+	}
+	if err == nil && *crdRefDocs != "" {
+		err = writeReference(ctx, *crdRefDocs, *root)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
 		os.Exit(1)
 	}
@@ -30,8 +42,10 @@ func main() {
 
 func run(ctx context.Context, controllerGen, root string) error {
 	crds := filepath.Join(root, "deploy", "crds")
-	if err := os.MkdirAll(crds, 0o755); err != nil {
-		return fmt.Errorf("making the folder of CRDs: %w", err)
+	for _, dir := range []string{crds, filepath.Join(root, "docs", "reference")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making a folder: %w", err)
+		}
 	}
 	fresh, err := os.MkdirTemp("", "crds")
 	if err != nil {

@@ -71,7 +71,7 @@ type MonitoringSpec struct {
 	// ExternalMgrEndpoints are the mgrs of an external cluster, as addresses.
 	//
 	// +nullable
-	ExternalMgrEndpoints []corev1.EndpointAddress `json:"externalMgrEndpoints,omitempty"` //nolint:staticcheck // SA1019: the old type is the contract of this field
+	ExternalMgrEndpoints []corev1.EndpointAddress `json:"externalMgrEndpoints,omitempty"`
 	// ExternalMgrPrometheusPort is the port of those mgrs. 0: 9283.
 	//
 	// +kubebuilder:validation:Minimum=0

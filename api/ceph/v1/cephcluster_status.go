@@ -8,17 +8,17 @@ import (
 type ClusterState string
 
 const (
-	// ClusterStateCreating: the cluster is being made.
+	// ClusterStateCreating means that the cluster is being made.
 	ClusterStateCreating ClusterState = "Creating"
-	// ClusterStateCreated: the cluster runs.
+	// ClusterStateCreated means that the cluster runs.
 	ClusterStateCreated ClusterState = "Created"
-	// ClusterStateUpdating: the cluster runs and is being changed.
+	// ClusterStateUpdating means that the cluster runs and is being changed.
 	ClusterStateUpdating ClusterState = "Updating"
-	// ClusterStateConnecting: the external cluster was not reached yet.
+	// ClusterStateConnecting means that the external cluster was not reached yet.
 	ClusterStateConnecting ClusterState = "Connecting"
-	// ClusterStateConnected: the external cluster is followed.
+	// ClusterStateConnected means that the external cluster is followed.
 	ClusterStateConnected ClusterState = "Connected"
-	// ClusterStateError: the last attempt ended in an error.
+	// ClusterStateError means that the last attempt ended in an error.
 	ClusterStateError ClusterState = "Error"
 )
 
@@ -229,21 +229,21 @@ type MigrationStatus struct {
 type OSDReplacementPhase string
 
 const (
-	// OSDReplacementAccepted: the request was checked and holds.
+	// OSDReplacementAccepted means that the request was checked and holds.
 	OSDReplacementAccepted OSDReplacementPhase = "Accepted"
-	// OSDReplacementDraining: data is being copied to other OSDs.
+	// OSDReplacementDraining means that data is being copied to other OSDs.
 	OSDReplacementDraining OSDReplacementPhase = "Draining"
-	// OSDReplacementDestroying: the OSD is stopped and its slot is being marked
+	// OSDReplacementDestroying means that the OSD is stopped and its slot is being marked
 	// as destroyed.
 	OSDReplacementDestroying OSDReplacementPhase = "Destroying"
-	// OSDReplacementReadyForSwap: the disk may be pulled and a new one put in.
+	// OSDReplacementReadyForSwap means that the disk may be pulled and a new one put in.
 	OSDReplacementReadyForSwap OSDReplacementPhase = "ReadyForSwap"
-	// OSDReplacementProvisioning: the new disk was seen and becomes the OSD.
+	// OSDReplacementProvisioning means that the new disk was seen and becomes the OSD.
 	OSDReplacementProvisioning OSDReplacementPhase = "Provisioning"
-	// OSDReplacementCancelling: the request was taken back and the OSD is being
+	// OSDReplacementCancelling means that the request was taken back and the OSD is being
 	// brought back.
 	OSDReplacementCancelling OSDReplacementPhase = "Cancelling"
-	// OSDReplacementRefused: the request does not hold; the message says why.
+	// OSDReplacementRefused means that the request does not hold; the message says why.
 	OSDReplacementRefused OSDReplacementPhase = "Refused"
 )
 

@@ -284,7 +284,7 @@ func (s *StorageScopeSpec) ResolveNode(name string) (Node, bool) {
 			continue
 		}
 		node := *s.Nodes[i].DeepCopy()
-		if node.Selection.IsEmpty() {
+		if node.IsEmpty() {
 			node.Selection = *s.Selection.DeepCopy()
 		}
 		node.Config = mergeStrings(s.Config, node.Config)

@@ -11,10 +11,6 @@ import (
 // settings that all daemons share. With external.enable it stands for a
 // cluster that runs elsewhere. There is one CephCluster per namespace.
 //
-// The spec is in this file; its larger parts are in cephcluster_mon.go,
-// cephcluster_storage.go, cephcluster_network.go and cephcluster_services.go,
-// the status in cephcluster_status.go.
-//
 // +genclient
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

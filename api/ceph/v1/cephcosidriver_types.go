@@ -54,11 +54,11 @@ type CephCOSIDriverSpec struct {
 type COSIDeploymentStrategy string
 
 const (
-	// COSIDeploymentStrategyNever: it does not run.
+	// COSIDeploymentStrategyNever means that it does not run.
 	COSIDeploymentStrategyNever COSIDeploymentStrategy = "Never"
-	// COSIDeploymentStrategyAuto: it runs while there is an object store.
+	// COSIDeploymentStrategyAuto means that it runs while there is an object store.
 	COSIDeploymentStrategyAuto COSIDeploymentStrategy = "Auto"
-	// COSIDeploymentStrategyAlways: it runs.
+	// COSIDeploymentStrategyAlways means that it runs.
 	COSIDeploymentStrategyAlways COSIDeploymentStrategy = "Always"
 )
 

@@ -40,13 +40,13 @@ type SwiftSpec struct {
 	// AccountInUrl puts the account into the URL, as OpenStack expects.
 	//
 	// +nullable
-	AccountInUrl *bool `json:"accountInUrl,omitempty"` //nolint:revive // the name that Go programs know
+	AccountInUrl *bool `json:"accountInUrl,omitempty"`
 	// UrlPrefix is the first part of the path of Swift URLs. Default: swift. "/"
 	// takes the place of S3, which must then be off.
 	//
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_.~%/-]*$')",message="protocols.swift.urlPrefix must be a path of letters, digits and '_.~%/-'; write for instance swift"
 	// +nullable
-	UrlPrefix *string `json:"urlPrefix,omitempty"` //nolint:revive // the name that Go programs know
+	UrlPrefix *string `json:"urlPrefix,omitempty"`
 	// VersioningEnabled lets Swift keep versions of objects.
 	//
 	// +nullable
@@ -66,7 +66,7 @@ type KeystoneSpec struct {
 	// URL of Keystone, for instance https://keystone.example.net/
 	//
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^[:cntrl:][:space:]]*$')",message="auth.keystone.url cannot hold blanks or control characters; write for instance https://keystone.example.net/"
-	Url string `json:"url"` //nolint:revive // the name that Go programs know
+	Url string `json:"url"`
 	// ServiceUserSecretName is the Secret with the account by which the gateways
 	// check tokens: the variables of an OpenStack rc file (OS_USERNAME,
 	// OS_PASSWORD, OS_PROJECT_NAME, ...), API version 3, password type.
@@ -125,14 +125,14 @@ type ObjectEndpointSpec struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$')",message="advertiseEndpoint.dnsName must be a host name, without scheme, port or wildcard; write for instance s3.example.net"
-	DnsName string `json:"dnsName"` //nolint:revive // the name that Go programs know
+	DnsName string `json:"dnsName"`
 	// Port of the address.
 	//
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
 	// UseTls makes it an https address.
-	UseTls bool `json:"useTls"` //nolint:revive // the name that Go programs know
+	UseTls bool `json:"useTls"`
 }
 
 // ObjectStoreSecuritySpec is about encryption of objects and of connections.
@@ -174,11 +174,11 @@ type SSLOptionsSpec struct {
 	// SSLv3 allows SSL 3, which is broken.
 	SSLv3 *bool `json:"sslv3,omitempty"`
 	// TLSv1_0 allows TLS 1.0, which is obsolete.
-	TLSv1_0 *bool `json:"tlsv1_0,omitempty"` //nolint:revive // the dot of the version
+	TLSv1_0 *bool `json:"tlsv1_0,omitempty"`
 	// TLSv1_1 allows TLS 1.1, which is obsolete.
-	TLSv1_1 *bool `json:"tlsv1_1,omitempty"` //nolint:revive // the dot of the version
+	TLSv1_1 *bool `json:"tlsv1_1,omitempty"`
 	// TLSv1_2 allows TLS 1.2. Default: allowed.
-	TLSv1_2 *bool `json:"tlsv1_2,omitempty"` //nolint:revive // the dot of the version
+	TLSv1_2 *bool `json:"tlsv1_2,omitempty"`
 }
 
 // IsS3Enabled reports whether the gateways offer S3. The list of interfaces

@@ -4,7 +4,8 @@
 // types with the same meaning.
 //
 // There is one file per kind, and shared_*.go for the parts that several kinds
-// use. The package holds types, validation markers and small pure methods that
+// use. The largest kinds have further files named after them, by subject, such
+// as cephcluster_storage.go. The package holds types, validation markers and small pure methods that
 // every user of a type needs; it must not hold decisions of a controller, talk
 // to anything, or import more than the standard library, apimachinery and the
 // core types.

@@ -12,26 +12,26 @@ type ConditionType string
 // Condition types and phases that users, scripts and dashboards of Rook look
 // for. Kinds may report further condition types of their own.
 const (
-	// ConditionConnecting: an external cluster is being reached.
+	// ConditionConnecting means that an external cluster is being reached.
 	ConditionConnecting ConditionType = "Connecting"
-	// ConditionConnected: an external cluster was reached and is being followed.
+	// ConditionConnected means that an external cluster was reached and is being followed.
 	ConditionConnected ConditionType = "Connected"
-	// ConditionProgressing: the object is being brought to its spec.
+	// ConditionProgressing means that the object is being brought to its spec.
 	ConditionProgressing ConditionType = "Progressing"
-	// ConditionReady: the object matches its spec and can be used.
+	// ConditionReady means that the object matches its spec and can be used.
 	ConditionReady ConditionType = "Ready"
-	// ConditionFailure: the last pass ended in an error; the message names it.
+	// ConditionFailure means that the last pass ended in an error; the message names it.
 	ConditionFailure ConditionType = "Failure"
-	// ConditionDeleting: the object was deleted and is being torn down. This
+	// ConditionDeleting means that the object was deleted and is being torn down. This
 	// phase is never left.
 	ConditionDeleting ConditionType = "Deleting"
-	// ConditionDeletionIsBlocked: the teardown waits for other objects; the
+	// ConditionDeletionIsBlocked means that the teardown waits for other objects; the
 	// message names each of them.
 	ConditionDeletionIsBlocked ConditionType = "DeletionIsBlocked"
-	// ConditionPoolDeletionIsBlocked: a pool still holds RBD images, images in
+	// ConditionPoolDeletionIsBlocked means that a pool still holds RBD images, images in
 	// the trash count too.
 	ConditionPoolDeletionIsBlocked ConditionType = "PoolDeletionIsBlocked"
-	// ConditionRadosNamespaceDeletionIsBlocked: a RADOS namespace still holds
+	// ConditionRadosNamespaceDeletionIsBlocked means that a RADOS namespace still holds
 	// RBD images.
 	ConditionRadosNamespaceDeletionIsBlocked ConditionType = "RadosNamespaceDeletionIsBlocked"
 )
@@ -42,37 +42,37 @@ type ConditionReason string
 
 // Reasons known to users of Rook.
 const (
-	// ClusterCreatedReason: the cluster is up.
+	// ClusterCreatedReason means that the cluster is up.
 	ClusterCreatedReason ConditionReason = "ClusterCreated"
-	// ClusterConnectedReason: the external cluster is reachable.
+	// ClusterConnectedReason means that the external cluster is reachable.
 	ClusterConnectedReason ConditionReason = "ClusterConnected"
-	// ClusterProgressingReason: a part of the cluster is being changed.
+	// ClusterProgressingReason means that a part of the cluster is being changed.
 	ClusterProgressingReason ConditionReason = "ClusterProgressing"
-	// ClusterDeletingReason: the cluster is being torn down.
+	// ClusterDeletingReason means that the cluster is being torn down.
 	ClusterDeletingReason ConditionReason = "ClusterDeleting"
-	// ClusterConnectingReason: the external cluster was not reached yet.
+	// ClusterConnectingReason means that the external cluster was not reached yet.
 	ClusterConnectingReason ConditionReason = "ClusterConnecting"
-	// ReconcileSucceeded: the pass ended with nothing left to do.
+	// ReconcileSucceeded means that the pass ended with nothing left to do.
 	ReconcileSucceeded ConditionReason = "ReconcileSucceeded"
-	// ReconcileFailed: the pass ended in an error.
+	// ReconcileFailed means that the pass ended in an error.
 	ReconcileFailed ConditionReason = "ReconcileFailed"
-	// ReconcileStarted: a new spec was seen and work on it began.
+	// ReconcileStarted means that a new spec was seen and work on it began.
 	ReconcileStarted ConditionReason = "ReconcileStarted"
-	// ReconcileRequeuing: the pass waits for something and will look again.
+	// ReconcileRequeuing means that the pass waits for something and will look again.
 	ReconcileRequeuing ConditionReason = "ReconcileRequeuing"
-	// DeletingReason: the object is being torn down.
+	// DeletingReason means that the object is being torn down.
 	DeletingReason ConditionReason = "Deleting"
-	// ObjectHasDependentsReason: other objects need this one.
+	// ObjectHasDependentsReason means that other objects need this one.
 	ObjectHasDependentsReason ConditionReason = "ObjectHasDependents"
-	// ObjectHasNoDependentsReason: nothing needs this object any more.
+	// ObjectHasNoDependentsReason means that nothing needs this object any more.
 	ObjectHasNoDependentsReason ConditionReason = "ObjectHasNoDependents"
-	// PoolNotEmptyReason: the pool holds images.
+	// PoolNotEmptyReason means that the pool holds images.
 	PoolNotEmptyReason ConditionReason = "PoolNotEmpty"
-	// PoolEmptyReason: the pool holds no image.
+	// PoolEmptyReason means that the pool holds no image.
 	PoolEmptyReason ConditionReason = "PoolEmpty"
-	// RadosNamespaceNotEmptyReason: the RADOS namespace holds images.
+	// RadosNamespaceNotEmptyReason means that the RADOS namespace holds images.
 	RadosNamespaceNotEmptyReason ConditionReason = "RadosNamespaceNotEmpty"
-	// RadosNamespaceEmptyReason: the RADOS namespace holds no image.
+	// RadosNamespaceEmptyReason means that the RADOS namespace holds no image.
 	RadosNamespaceEmptyReason ConditionReason = "RadosNamespaceEmpty"
 )
 

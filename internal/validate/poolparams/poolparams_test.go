@@ -47,7 +47,7 @@ func TestCheck(t *testing.T) {
 		{title: "bytes in words", parameters: map[string]string{"target_size_bytes": "lots"}, want: []string{"target_size_bytes"}, words: "64Ki"},
 		{title: "eleven copies", parameters: map[string]string{"size": "11"}, want: []string{"size"}},
 		{title: "a rule with a command", parameters: map[string]string{"crush_rule": "a;b"}, want: []string{"crush_rule"}},
-		{title: "a slip", parameters: map[string]string{"compresion_mode": "none"}, want: []string{"compresion_mode?"}, words: "did you mean compression_mode?"},
+		{title: "a slip", parameters: map[string]string{"compression_mod": "none"}, want: []string{"compression_mod?"}, words: "did you mean compression_mode?"},
 		{title: "something new", parameters: map[string]string{"colour_depth": "8"}, want: []string{"colour_depth?"}, words: "known are"},
 		{title: "something new with a line break", parameters: map[string]string{"colour_depth": "8\nx"}, want: []string{"colour_depth?", "colour_depth"}},
 		{title: "a flag for a key", parameters: map[string]string{"--yes-i-really-mean-it": "1"}, want: []string{"--yes-i-really-mean-it"}},
