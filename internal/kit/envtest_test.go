@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -271,6 +272,88 @@ func TestManagerDrivesALife(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestManagerDrivesAKeyedController has one controller keyed on rooms (ConfigMaps of a
+// Keep), and one of the Keep that puts the rooms' waits into its status.
+func TestManagerDrivesAKeyedController(t *testing.T) {
+	scheme := keepScheme(t)
+	ns := server.Namespace(t)
+	c := server.Client(t, scheme)
+	skip := true
+	mgr, err := ctrl.NewManager(server.Config(t), ctrl.Options{
+		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
+		Cache: kube.CacheOptions(kube.CacheConfig{Namespaces: []string{ns}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env, err := kit.EnvOf(mgr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms := &roomKeeper{keeper: keeper{client: env.Client}, busy: func(ctx context.Context, k kit.Key) (bool, error) {
+		cm, err := kube.Lookup[corev1.ConfigMap](ctx, env.Client, k)
+		return cm != nil && cm.Data["busy"] == "yes", err
+	}}
+	err = kit.Register(mgr, env, kit.Controller[*Keep, keepState](rooms), kit.Options{
+		Name: "room", Report: kit.Report{None: true},
+		Watches: []kit.Watch{{Object: &corev1.ConfigMap{}, Map: kube.ToSelf()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := &keeper{client: env.Client, depot: newDepot()}
+	whole.plan = func(k *Keep, _ keepState) kit.Plan {
+		want := k.DeepCopyObject().(*Keep)
+		want.Status.Note = ""
+		for _, line := range env.Board.Of(client.ObjectKeyFromObject(k)) {
+			want.Status.Note += line.Key.Name + ": " + line.Wait.Message + ";"
+		}
+		return kit.Plan{Status: want}
+	}
+	err = kit.Register(mgr, env, kit.Controller[*Keep, keepState](whole), kit.Options{Name: "whole", Sources: []source.Source{env.Board.Source()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Errorf("the manager: %v", err)
+		}
+	})
+	if err := c.Create(t.Context(), newKeep(ns, "a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	room := func(name, busy string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{"busy": busy}}
+	}
+	for _, r := range []*corev1.ConfigMap{room("a-room-1", "yes"), room("a-room-2", "no"), room("a-room-3", "yes")} {
+		if err := c.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note := func(want string) {
+		t.Helper()
+		k := &Keep{}
+		for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if err := c.Get(t.Context(), key(ns, "a"), k); err != nil {
+				t.Fatal(err)
+			}
+			if k.Status.Note == want {
+				return
+			}
+		}
+		t.Fatalf("the note is %q, not %q", k.Status.Note, want)
+	}
+	note("a-room-1: somebody sleeps here;a-room-3: somebody sleeps here;")
+	if err := c.Update(t.Context(), room("a-room-1", "no")); err != nil {
+		t.Fatal(err)
+	}
+	note("a-room-3: somebody sleeps here;")
 }
 
 func TestManagerEndsOfAPass(t *testing.T) {

@@ -792,7 +792,7 @@ func TestAPassHasADeadline(t *testing.T) {
 // roomKeeper is keyed on a room of a Keep.
 type roomKeeper struct {
 	keeper
-	waitFor map[string]bool
+	busy func(ctx context.Context, room kit.Key) (bool, error)
 }
 
 func (c *roomKeeper) Fetch(ctx context.Context, k kit.Key) (*Keep, error) {
@@ -802,7 +802,8 @@ func (c *roomKeeper) Fetch(ctx context.Context, k kit.Key) (*Keep, error) {
 }
 
 func (c *roomKeeper) Observe(ctx context.Context, _ *Keep) (keepState, error) {
-	return keepState{There: c.waitFor[kit.PassOf(ctx).Key.Name]}, nil
+	busy, err := c.busy(ctx, kit.PassOf(ctx).Key)
+	return keepState{There: busy}, err
 }
 
 func (c *roomKeeper) Plan(_ *Keep, s keepState) kit.Plan {
@@ -818,7 +819,8 @@ func TestKeyedControllersShowTheirWaitsOnTheBoard(t *testing.T) {
 	env.Board = kit.NewBoard()
 	var changed []kit.Key
 	env.Board.OnChange(func(owner kit.Key) { changed = append(changed, owner) })
-	c := &roomKeeper{keeper: keeper{client: b.c}, waitFor: map[string]bool{"a-room-1": true}}
+	busy := map[string]bool{"a-room-1": true}
+	c := &roomKeeper{keeper: keeper{client: b.c}, busy: func(_ context.Context, k kit.Key) (bool, error) { return busy[k.Name], nil }}
 	r := kit.NewReconciler(kit.Controller[*Keep, keepState](c), env, kit.Options{Name: "room", Report: kit.Report{None: true}})
 	for _, name := range []string{"a-room-1", "a-room-2", "gone-room-1", "a-room-1"} {
 		if _, err := r.Reconcile(t.Context(), request("ns", name)); err != nil {
@@ -838,7 +840,7 @@ func TestKeyedControllersShowTheirWaitsOnTheBoard(t *testing.T) {
 	if d := cmp.Diff([]string{"Keep a Warning RoomBusy: a-room-1: somebody sleeps here"}, b.events.Take()); d != "" {
 		t.Errorf("events (-want +got):\n%s", d)
 	}
-	c.waitFor = nil
+	clear(busy)
 	if _, err := r.Reconcile(t.Context(), request("ns", "a-room-1")); err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func (p *run[T, S]) statusPatch(base T, e end) (body []byte, moved bool, err err
 		return nil, false, nil
 	}
 	body, err = json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": base.GetResourceVersion(), "uid": base.GetUID()},
+		"metadata": map[string]any{"resourceVersion": base.GetResourceVersion()},
 		"status":   diff,
 	})
 	return body, moved, err

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -560,7 +561,15 @@ func (c *storeClient) patch(obj client.Object, patch client.Patch, manager strin
 		return err
 	}
 	return c.s.write(id, status, obj, func(old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return patched(old, patch.Type(), data)
+		next, err := patched(old, patch.Type(), data)
+		if err != nil {
+			return nil, err
+		}
+		if rv := next.GetResourceVersion(); rv == old.GetResourceVersion() && next.GetUID() != old.GetUID() {
+			return nil, apierrors.NewInvalid(id.gk, id.key.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "uid"), next.GetUID(), "field is immutable")})
+		}
+		return next, nil
 	})
 }
 
