@@ -642,3 +642,25 @@ func TestUpgradeGates(t *testing.T) {
 		t.Errorf("%+v %v", q.Monmap, err)
 	}
 }
+
+// BenchmarkLargeCluster is one change of the OSD map and one status of 300 OSDs.
+func BenchmarkLargeCluster(b *testing.B) {
+	c := New(b)
+	c.BootMon("a", MonAddrs("10.0.0.1", true))
+	c.BootMgr("a")
+	for i := range 300 {
+		c.AddOSD(OSDSpec{Host: fmt.Sprintf("n%d", i/10)})
+	}
+	if err := pool.New(c).Create(b.Context(), pool.Spec{Name: "p", PGNum: 2048}); err != nil {
+		b.Fatal(err)
+	}
+	c.Settle()
+	for b.Loop() {
+		if err := osd.New(c).Out(b.Context(), 7); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := status.New(c).Status(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

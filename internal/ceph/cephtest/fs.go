@@ -19,15 +19,15 @@ type mdsDaemon struct {
 }
 
 type filesystem struct {
-	id        int
-	name      string
-	metadata  string
-	data      []string
-	maxMDS    int
-	joinable  bool
-	replay    bool
-	standbys  int
-	failed    bool
+	id       int
+	name     string
+	metadata string
+	data     []string
+	maxMDS   int
+	joinable bool
+	replay   bool
+	standbys int
+	failed   bool
 }
 
 type fsState struct {

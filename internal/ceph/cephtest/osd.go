@@ -253,35 +253,36 @@ func (c *Cluster) hasFlag(o *osdDaemon, flag string) bool {
 	return it != nil && slices.Contains(c.osd.classFlags[it.class], flag)
 }
 
-// used is how full an OSD is, 0 to 1.
-func (c *Cluster) used(o *osdDaemon) float64 {
+// used is how full an OSD is, 0 to 1, with stored bytes of data.
+func (o *osdDaemon) used(stored int64) float64 {
 	if o.spec.Bytes == 0 {
 		return 0
 	}
-	return float64(c.storedOn(o.id)+baseUsed) / float64(o.spec.Bytes)
+	return float64(stored+baseUsed) / float64(o.spec.Bytes)
 }
 
 // baseUsed is what an empty BlueStore takes.
 const baseUsed = 46 << 20
 
-func (c *Cluster) storedOn(id int) int64 {
-	var n int64
+// stored is how many bytes of data each OSD holds.
+func (c *Cluster) stored() map[int]int64 {
+	on := map[int]int64{}
 	for _, p := range c.pg.PGs() {
-		if !slices.Contains(p.Copies, id) {
-			continue
-		}
 		if pool := c.poolByID(p.Pool); pool != nil {
-			n += pool.bytesPerCopy() / int64(max(pool.pgNum, 1))
+			for _, id := range p.Copies {
+				on[id] += pool.bytesPerCopy() / int64(max(pool.pgNum, 1))
+			}
 		}
 	}
-	return n
+	return on
 }
 
 func (c *Cluster) capacity() (total, used int64, osds int) {
+	on := c.stored()
 	for _, o := range c.osd.byID {
 		if o.booted && !o.destroyed && o.weight > 0 {
 			total += o.spec.Bytes
-			used += c.storedOn(o.id) + baseUsed
+			used += on[o.id] + baseUsed
 			osds++
 		}
 	}

@@ -219,7 +219,13 @@ func (c *Cluster) osdFind(a args) reply {
 }
 
 func (c *Cluster) osdDF(args) reply {
-	nodes := []obj{}
+	nodes, on := []obj{}, c.stored()
+	mapped := map[int]int{}
+	for _, p := range c.pg.PGs() {
+		for _, id := range p.Acting {
+			mapped[id]++
+		}
+	}
 	var total, used int64
 	for _, id := range sortedIDs(c.osd.byID) {
 		o := c.osd.byID[id]
@@ -232,11 +238,10 @@ func (c *Cluster) osdDF(args) reply {
 		delete(n, "primary_affinity")
 		var kb, kbUsed, data int64
 		if o.booted && !o.destroyed && o.weight > 0 {
-			data = c.storedOn(id) / 1024
+			data = on[id] / 1024
 			kb, kbUsed = o.spec.Bytes/1024, data+baseUsed/1024
 		}
-		mapped, _ := c.byOSD(id)
-		n["kb"], n["kb_used"], n["kb_used_data"], n["kb_avail"], n["pgs"] = kb, kbUsed, data, kb-kbUsed, mapped
+		n["kb"], n["kb_used"], n["kb_used_data"], n["kb_avail"], n["pgs"] = kb, kbUsed, data, kb-kbUsed, mapped[id]
 		n["kb_used_omap"], n["kb_used_meta"], n["var"], n["utilization"] = 0, kbUsed-data, 1.0, 0.0
 		if kb > 0 {
 			n["utilization"] = float64(kbUsed) / float64(kb) * 100

@@ -12,7 +12,7 @@ import (
 
 // syncPGs tells the PG model what the maps say now.
 func (c *Cluster) syncPGs() {
-	osds := map[int]pgmodel.OSD{}
+	osds, on := map[int]pgmodel.OSD{}, c.stored()
 	for id, o := range c.osd.byID {
 		it := c.crush.items[id]
 		if it == nil {
@@ -20,7 +20,7 @@ func (c *Cluster) syncPGs() {
 		}
 		osds[id] = pgmodel.OSD{
 			UUID: o.uuid, Up: o.up, Reweight: o.weight, CrushWeight: float64(it.weight) / 65536,
-			Class: it.class, Location: c.locationOf(id), BackfillFull: c.used(o) > c.osd.backfillfull,
+			Class: it.class, Location: c.locationOf(id), BackfillFull: o.used(on[id]) > c.osd.backfillfull,
 		}
 	}
 	var pools []pgmodel.Pool

@@ -58,7 +58,7 @@ func (c *Cluster) healthChecks() checks {
 
 func (c *Cluster) osdChecks(k checks) {
 	var down []string
-	n := 0
+	n, on := 0, c.stored()
 	for _, id := range sortedIDs(c.osd.byID) {
 		o := c.osd.byID[id]
 		if o.destroyed {
@@ -69,7 +69,7 @@ func (c *Cluster) osdChecks(k checks) {
 			loc := c.locationOf(id)
 			down = append(down, fmt.Sprintf("osd.%d (root=%s,host=%s) is down", id, loc["root"], loc["host"]))
 		}
-		if u := c.used(o); u >= c.osd.full {
+		if u := o.used(on[id]); u >= c.osd.full {
 			k.add("OSD_FULL", "HEALTH_ERR", "1 full osd(s)", fmt.Sprintf("osd.%d is full", id))
 		} else if u >= c.osd.nearfull {
 			k.add("OSD_NEARFULL", "HEALTH_WARN", "1 nearfull osd(s)", fmt.Sprintf("osd.%d is near full", id))
@@ -262,11 +262,11 @@ func (c *Cluster) dfJSON() obj {
 	}
 	all := obj{"total_bytes": total, "total_avail_bytes": total - used, "total_used_bytes": used,
 		"total_used_raw_bytes": used, "total_used_raw_ratio": ratio, "num_osds": n, "num_per_pool_osds": n, "num_per_pool_omap_osds": n}
-	classes := map[string][2]int64{}
+	classes, on := map[string][2]int64{}, c.stored()
 	for id, o := range c.osd.byID {
 		if it := c.crush.items[id]; it != nil && o.booted && !o.destroyed && o.weight > 0 {
 			x := classes[it.class]
-			classes[it.class] = [2]int64{x[0] + o.spec.Bytes, x[1] + c.storedOn(id) + baseUsed}
+			classes[it.class] = [2]int64{x[0] + o.spec.Bytes, x[1] + on[id] + baseUsed}
 		}
 	}
 	byClass := obj{}

@@ -10,6 +10,7 @@
 package pgmodel
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -89,11 +90,15 @@ func (m *Model) Sync(osds map[int]OSD, pools []Pool) {
 	old := m.osds
 	m.osds = osds
 	m.syncPools(pools)
+	from := make(map[int][]candidate, len(pools))
+	for _, p := range pools {
+		from[p.ID] = m.candidates(p)
+	}
 	for _, id := range m.ids {
 		p := m.pgs[id]
 		pool := m.pools[p.pool]
 		gone := m.dropCopies(p, pool, old)
-		up := m.place(pool, p.seed)
+		up := place(pool, p.seed, from[p.pool])
 		touched := gone || !slices.Equal(up, p.up)
 		p.up = up
 		acting := m.chooseActing(p, pool)
@@ -382,89 +387,104 @@ func (m *Model) Lost() []string {
 	return out
 }
 
+// candidate is an OSD that a pool's rule may choose.
+type candidate struct {
+	id     int
+	weight float64
+	// reweight is 0 for out.
+	reweight float64
+	up       bool
+	domain   string
+}
+
+// candidates lists the OSDs under a pool's rule, by id.
+func (m *Model) candidates(pool Pool) []candidate {
+	var out []candidate
+	for id, o := range m.osds {
+		if o.CrushWeight <= 0 || pool.Class != "" && o.Class != pool.Class || !under(o, pool.Root) {
+			continue
+		}
+		name := o.Location[pool.Domain]
+		if pool.Domain == "osd" {
+			name = fmt.Sprintf("osd.%d", id)
+		}
+		if name != "" {
+			out = append(out, candidate{id, o.CrushWeight, o.Reweight, o.Up, name})
+		}
+	}
+	slices.SortFunc(out, func(a, b candidate) int { return a.id - b.id })
+	return out
+}
+
+// under reports whether an OSD is below a bucket.
+func under(o OSD, root string) bool {
+	for _, n := range o.Location {
+		if n == root {
+			return true
+		}
+	}
+	return false
+}
+
 // place is CRUSH, coarsely: the pool's size of failure domains by weighted
 // rendezvous hashing, and one OSD in each. OSDs that are out are passed over;
 // OSDs that are down keep their place and leave a hole.
-func (m *Model) place(pool Pool, seed int) []int {
-	type leaf struct {
-		id    int
-		score float64
-	}
+func place(pool Pool, seed int, from []candidate) []int {
 	type domain struct {
 		name   string
 		weight float64
-		best   leaf
+		score  float64
+		best   int // index into from, -1 for none
+		low    float64
 	}
+	key := hash(uint64(pool.ID)<<32 | uint64(seed))
 	domains := map[string]*domain{}
-	for id, o := range m.osds {
-		if o.Location["root"] != pool.Root && o.Location[rootKind(o, pool.Root)] != pool.Root {
-			continue
-		}
-		if pool.Class != "" && o.Class != pool.Class || o.CrushWeight <= 0 {
-			continue
-		}
-		name := fmt.Sprintf("osd.%d", id)
-		if pool.Domain != "osd" {
-			name = o.Location[pool.Domain]
-		}
-		if name == "" {
-			continue
-		}
-		d := domains[name]
+	for i, o := range from {
+		d := domains[o.domain]
 		if d == nil {
-			d = &domain{name: name, best: leaf{id: -1}}
-			domains[name] = d
+			d = &domain{name: o.domain, best: -1}
+			domains[o.domain] = d
 		}
-		d.weight += o.CrushWeight
-		u := unit(fmt.Sprintf("%d.%d/osd.%d", pool.ID, seed, id))
-		if o.Reweight <= 0 || unit(fmt.Sprintf("reweight %d.%d/osd.%d", pool.ID, seed, id)) > o.Reweight {
+		d.weight += o.weight
+		if o.reweight <= 0 || o.reweight < 1 && unit(hash(key^uint64(o.id)*3+1)) > o.reweight {
 			continue
 		}
-		s := -math.Log(u) / o.CrushWeight
-		if d.best.id < 0 || s < d.best.score || s == d.best.score && id < d.best.id {
-			d.best = leaf{id, s}
+		if s := -math.Log(unit(hash(key^uint64(o.id)*3))) / o.weight; d.best < 0 || s < d.low {
+			d.best, d.low = i, s
 		}
 	}
-	var order []*domain
+	order := make([]*domain, 0, len(domains))
 	for _, d := range domains {
-		if d.best.id >= 0 {
+		if d.best >= 0 {
+			d.score = -math.Log(unit(hash(key^hashString(d.name)))) / d.weight
 			order = append(order, d)
 		}
 	}
-	score := func(d *domain) float64 {
-		return -math.Log(unit(fmt.Sprintf("%d.%d/%s", pool.ID, seed, d.name))) / d.weight
-	}
-	sort.Slice(order, func(i, j int) bool {
-		a, b := score(order[i]), score(order[j])
-		return a < b || a == b && order[i].name < order[j].name
+	slices.SortFunc(order, func(a, b *domain) int {
+		return cmp.Or(cmp.Compare(a.score, b.score), strings.Compare(a.name, b.name))
 	})
 	var up []int
 	for i := 0; i < len(order) && i < pool.Size; i++ {
-		if o := order[i].best.id; m.osds[o].Up {
-			up = append(up, o)
+		if o := from[order[i].best]; o.up {
+			up = append(up, o.id)
 		}
 	}
 	return up
 }
 
-// rootKind finds the bucket type under which a rule may start below the root.
-func rootKind(o OSD, name string) string {
-	for t, n := range o.Location {
-		if n == name {
-			return t
-		}
-	}
-	return "root"
+// hash mixes 64 bits (the finalizer of splitmix64).
+func hash(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }
 
-// unit hashes a string to a number in (0, 1).
-func unit(s string) float64 {
+func hashString(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s))
-	x := h.Sum64()
-	// FNV's high bits mix poorly for short strings.
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return (float64(x>>11) + 0.5) / (1 << 53)
+	return h.Sum64()
 }
+
+// unit makes a number in (0, 1) of a hash.
+func unit(x uint64) float64 { return (float64(x>>11) + 0.5) / (1 << 53) }
