@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -40,10 +41,12 @@ type flags struct {
 	kubeconfig, namespace, controllers, health string
 	metrics                                    metricsOptions
 	leaderElection                             bool
+	// log is where lines go; standard error but for tests.
+	log io.Writer
 }
 
 func operatorCmd() *cobra.Command {
-	f := flags{}
+	f := flags{log: os.Stderr}
 	cmd := &cobra.Command{
 		Use: "operator", Short: "Run the operator (the default)", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
@@ -95,7 +98,7 @@ type process struct {
 func newProcess(ctx context.Context, f flags) (*process, error) {
 	p := &process{flags: f, level: new(slog.LevelVar), pool: conn.New()}
 	setLevel(p.level, settings.Default().LogLevel)
-	p.log = startLogging(os.Stderr, p.level)
+	p.log = startLogging(f.log, p.level)
 	var err error
 	if p.cfg, err = kubeConfig(f.kubeconfig); err != nil {
 		return nil, err

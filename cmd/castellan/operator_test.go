@@ -123,8 +123,19 @@ func get(ctx context.Context, c *http.Client, url, token string) (int, string, e
 func testFlags(t *testing.T, ns string) flags {
 	return flags{
 		kubeconfig: kubeconfigFile(t, server.Config(t)), namespace: ns, controllers: "all", leaderElection: true,
-		health: freeAddress(t), metrics: metricsOptions{address: freeAddress(t), secure: true},
+		log: logOf(t), health: freeAddress(t), metrics: metricsOptions{address: freeAddress(t), secure: true},
 	}
+}
+
+// logOf keeps the log, and shows it when the test fails.
+func logOf(t *testing.T) *lockedBuffer {
+	b := &lockedBuffer{}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(b.String())
+		}
+	})
+	return b
 }
 
 func waitReady(t *testing.T, f flags) time.Duration {
