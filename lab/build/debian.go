@@ -34,7 +34,8 @@ const (
 // root, so that there is one download.
 var cephPackages = [...]string{
 	"ceph-mon", "ceph-mgr", "ceph-mgr-modules-core", "ceph-osd", "ceph-volume", "ceph-mds", "radosgw",
-	"ceph-common", "rbd-mirror", "cephfs-mirror",
+	"ceph-common", "ceph-fuse", "rbd-nbd", "rbd-mirror", "cephfs-mirror",
+	"nfs-ganesha", "nfs-ganesha-ceph", "nfs-ganesha-rgw", "nfs-ganesha-rados-grace",
 	"lvm2", "cryptsetup-bin", "udev", "kmod", "gdisk", "e2fsprogs", "xfsprogs",
 	"procps", "iproute2", "iputils-ping", "ca-certificates", "openssl", "curl", "jq", "logrotate",
 }
@@ -63,7 +64,7 @@ var (
 const systemPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 // cephRecipe counts the changes of finishCeph: raise it when they change.
-const cephRecipe = "patches 1"
+const cephRecipe = "patches 2"
 
 func cephPart() *part {
 	recipe := append([]string{suite, versionCeph, cephRecipe}, cephPackages[:]...)
@@ -132,9 +133,12 @@ func finishCeph(ctx context.Context, j *job, root string) error {
 }
 
 // cleanRoot removes what packages leave for a machine and a container or guest
-// must not share.
+// must not share. Directories for logs stay: they have their owners.
 func cleanRoot(root string) error {
-	for _, pattern := range []string{"var/cache/apt/*", "var/lib/apt/lists/*", "var/log/*", "dev/*", "run/*", "tmp/*", "etc/machine-id", "etc/hostname", "etc/resolv.conf", "var/cache/debconf/*-old", "var/lib/dpkg/*-old"} {
+	if err := removeFiles(filepath.Join(root, "var/log")); err != nil {
+		return err
+	}
+	for _, pattern := range []string{"var/cache/apt/*", "var/lib/apt/lists/*", "dev/*", "run/*", "tmp/*", "etc/machine-id", "etc/hostname", "etc/resolv.conf", "var/cache/debconf/*-old", "var/lib/dpkg/*-old"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return err
@@ -145,7 +149,16 @@ func cleanRoot(root string) error {
 			}
 		}
 	}
-	return os.MkdirAll(filepath.Join(root, "var/log/ceph"), 0o755)
+	return nil
+}
+
+func removeFiles(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		return os.Remove(p)
+	})
 }
 
 const mgrModule = "usr/share/ceph/mgr/mgr_module.py"

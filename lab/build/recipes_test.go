@@ -204,3 +204,38 @@ func TestLoadedIsSorted(t *testing.T) {
 		t.Errorf("Loaded of an empty cache = %v, %v", none, err)
 	}
 }
+
+func TestCleanRoot(t *testing.T) {
+	root := t.TempDir()
+	for _, f := range []string{"var/log/dpkg.log", "var/log/ceph/x.log", "var/lib/apt/lists/a/b", "dev/null", "etc/machine-id", "etc/passwd", "tmp/x"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, f)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(root, "var/log/ceph"), 0o770|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	if err := cleanRoot(root); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			left = append(left, strings.TrimPrefix(p, root+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"etc/passwd"}, left); diff != "" {
+		t.Errorf("files left (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(filepath.Join(root, "var/log/ceph"))
+	if err != nil || info.Mode().Perm() != 0o770 || info.Mode()&os.ModeSetgid == 0 {
+		t.Errorf("the log directory of Ceph: %v, %v, want it as its package made it", info, err)
+	}
+}
