@@ -19,7 +19,7 @@ func newBuildCmd() *cobra.Command {
 		Use:   "build",
 		Short: "Build Kubernetes, containerd, the Ceph image and the storage guest",
 		Long: `Build what a lab is made of into the cache. What is built already is left alone:
-a second build takes a moment. The first needs root, a network, about 12 GB of
+a second build takes a moment. The first needs root, a network, about 10 GB of
 disk and up to 20 minutes on two cores; it installs the Debian packages that it
 needs, and says which.
 
