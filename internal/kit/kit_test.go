@@ -772,6 +772,70 @@ func TestAFenceStopsEveryEffect(t *testing.T) {
 	}
 }
 
+func TestANamespaceThatHangsLeavesRoomForOthers(t *testing.T) {
+	opt := keepOptions()
+	opt.PerNamespace = 2
+	b := newBench(t, opt, newKeep("ns", "a", 2), newKeep("other", "a", 2))
+	entered, release := make(chan struct{}), make(chan struct{})
+	b.keeper.observe = func(_ context.Context, k *Keep) (keepState, error) {
+		if k.Namespace == "ns" {
+			entered <- struct{}{}
+			<-release
+		}
+		return keepState{}, nil
+	}
+	ended := make(chan error)
+	for range 2 {
+		go func() { _, err := b.pass(); ended <- err }()
+		<-entered
+	}
+	// The third does not hang: it gives its worker back.
+	res, err := b.pass()
+	if err != nil || res.RequeueAfter == 0 || res.RequeueAfter > time.Second {
+		t.Errorf("want to come again soon, got %v %v", res, err)
+	}
+	if _, err := b.r.Reconcile(t.Context(), request("other", "a")); err != nil {
+		t.Error(err)
+	}
+	k := &Keep{}
+	if err := b.c.Get(t.Context(), key("other", "a"), k); err != nil || len(k.Status.Conditions) == 0 {
+		t.Errorf("the other namespace made no progress: %v %v", k.Status, err)
+	}
+	close(release)
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	// Now there is room again.
+	go func() { _, err := b.pass(); ended <- err }()
+	<-entered
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDeleteIsForTheObjectThatWasSeen(t *testing.T) {
+	victim := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "victim"}}
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 2), victim)
+	seen := victim.DeepCopy()
+	seen.UID = "of one that is gone"
+	b.keeper.plan = func(*Keep, keepState) kit.Plan { return kit.Plan{Delete: []kit.Object{seen}} }
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.c.Get(t.Context(), key("ns", "victim"), victim); err != nil {
+		t.Errorf("another object of the same name was deleted: %v", err)
+	}
+	seen.UID = victim.UID
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.c.Get(t.Context(), key("ns", "victim"), victim); !apierrors.IsNotFound(err) {
+		t.Errorf("not deleted: %v", err)
+	}
+}
+
 func TestAPassHasADeadline(t *testing.T) {
 	opt := keepOptions()
 	opt.Timeout = 20 * time.Millisecond

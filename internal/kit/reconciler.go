@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ type Reconciler[T Object, S any] struct {
 	opt   Options
 	again workqueue.TypedRateLimiter[Key]
 	sent  *sentEvents
+	seats *seats
 }
 
 // NewReconciler makes the reconciler of a controller without a manager: for tests,
@@ -58,7 +60,10 @@ func NewReconciler[T Object, S any](ctl Controller[T, S], env Env, opt Options) 
 		opt.Resync = 30 * time.Second
 	}
 	if opt.Concurrency == 0 {
-		opt.Concurrency = 4
+		opt.Concurrency = 32
+	}
+	if opt.PerNamespace == 0 {
+		opt.PerNamespace = 8
 	}
 	if (opt.Report == Report{}) {
 		opt.Report = DefaultReport()
@@ -70,6 +75,34 @@ func NewReconciler[T Object, S any](ctl Controller[T, S], env Env, opt Options) 
 		ctl: ctl, env: env, opt: opt,
 		again: workqueue.NewTypedItemExponentialFailureRateLimiter[Key](againMin, againMax),
 		sent:  newSentEvents(),
+		seats: &seats{taken: map[string]int{}},
+	}
+}
+
+// seats counts the passes that run, by namespace.
+type seats struct {
+	mu    sync.Mutex
+	taken map[string]int
+}
+
+// comeAgain is when a pass tries again that found no seat.
+const comeAgain = 100 * time.Millisecond
+
+func (s *seats) take(namespace string, limit int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[namespace] >= limit {
+		return false
+	}
+	s.taken[namespace]++
+	return true
+}
+
+func (s *seats) leave(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken[namespace]--; s.taken[namespace] <= 0 {
+		delete(s.taken, namespace)
 	}
 }
 
@@ -113,6 +146,10 @@ type run[T Object, S any] struct {
 
 // Reconcile makes one pass.
 func (r *Reconciler[T, S]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.seats.take(req.Namespace, r.opt.PerNamespace) {
+		return reconcile.Result{RequeueAfter: comeAgain}, nil
+	}
+	defer r.seats.leave(req.Namespace)
 	started := time.Now()
 	p := &run[T, S]{Reconciler: r, key: req.NamespacedName, now: r.env.Clock.Now()}
 	passCtx, cancel := context.WithTimeout(WithPass(ctx, Pass{Controller: r.opt.Name, Key: p.key, Now: p.now}), r.opt.Timeout)
