@@ -52,7 +52,7 @@ func (c *connectionController) Observe(ctx context.Context, obj *csiv1.CephConne
 // Plan implements kit.Controller.
 func (*connectionController) Plan(obj *csiv1.CephConnection, s connectionState) kit.Plan {
 	status := obj.DeepCopy()
-	status.Status.ClientProfiles = int32(s.profiles) //nolint:gosec // a namespace holds fewer than 2^31 objects
+	status.Status.ClientProfiles = int32(s.profiles)
 	status.Status.Message = fmt.Sprintf("used by %d client profiles", s.profiles)
 	if s.profiles == 0 {
 		status.Status.Message = "used by no client profile"

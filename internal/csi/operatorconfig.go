@@ -84,7 +84,7 @@ func (*operatorConfigController) Plan(obj *csiv1.OperatorConfig, s operatorConfi
 		status.Status.Message = fmt.Sprintf("image set ConfigMap %s/%s not found", obj.Namespace, name)
 		p.Wait = &kit.Wait{Reason: ReasonImageSetNotFound, Message: status.Status.Message, Hint: "create it, or change spec.driverSpecDefaults.imageSet", Blocked: true, For: 10 * time.Minute}
 	default:
-		status.Status.Drivers = int32(s.drivers) //nolint:gosec // there are fewer than 2^31 drivers
+		status.Status.Drivers = int32(s.drivers)
 		status.Status.Message = fmt.Sprintf("gives defaults to %d drivers", s.drivers)
 	}
 	ready.Message = status.Status.Message

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,11 +58,15 @@ func registerProfiles(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Optio
 			{Object: &csiv1.CephConnection{}, Map: profilesOfConnection, When: kube.SpecChanged()},
 			{Object: &csiv1.ClientProfileReplication{}, Map: profileOfReplication, When: kube.SpecChanged()},
 		},
-		Sources: []source.Source{files.Source(func(ctx context.Context, cm *corev1.ConfigMap) []types.NamespacedName {
-			if cm.Name != clusterconfig.ConfigMapName {
-				return nil
+		Sources: []source.Source{files.RecordSource(func(ctx context.Context, namespace string, ids []string, all bool) []types.NamespacedName {
+			if all {
+				return kube.ToAll(&csiv1.ClientProfileList{})(ctx, env.Client, store.Empty(namespace))
 			}
-			return kube.ToAll(&csiv1.ClientProfileList{})(ctx, env.Client, cm)
+			var keys []types.NamespacedName
+			for _, id := range ids {
+				keys = append(keys, types.NamespacedName{Namespace: namespace, Name: id})
+			}
+			return keys
 		})},
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -71,11 +70,15 @@ func Register(mgr ctrl.Manager, env kit.Env, files *store.Store) error {
 			{Object: &csiv1.ClientProfileReplication{}, Map: peers, When: kube.SpecChanged()},
 			{Object: &csiv1.ClientProfile{}, Map: ofProfile, When: kube.SpecChanged()},
 		},
-		Sources: []source.Source{files.Source(func(ctx context.Context, cm *corev1.ConfigMap) []types.NamespacedName {
-			if cm.Name != clusterconfig.ConfigMapName {
-				return nil
+		Sources: []source.Source{files.RecordSource(func(ctx context.Context, namespace string, ids []string, all bool) []types.NamespacedName {
+			if all {
+				return kube.ToAll(&csiv1.ClientProfileReplicationList{})(ctx, env.Client, store.Empty(namespace))
 			}
-			return kube.ToAll(&csiv1.ClientProfileReplicationList{})(ctx, env.Client, cm)
+			var keys []types.NamespacedName
+			for _, id := range ids {
+				keys = append(keys, keysOf(ctx, env.Client, namespace, id)...)
+			}
+			return keys
 		})},
 	})
 }

@@ -69,7 +69,9 @@ func stopping(m *testing.M) int {
 	defer func() {
 		if manager.cancel != nil {
 			manager.cancel()
-			<-manager.done
+			if err := <-manager.done; err != nil {
+				fmt.Fprintln(os.Stderr, "stopping the controllers:", err)
+			}
 		}
 	}()
 	return envtestx.Main(m, &server)

@@ -2,6 +2,7 @@ package clusterconfig_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,26 @@ func TestOrderAndDuplicates(t *testing.T) {
 	}
 	if err := f.Set(clusterconfig.Record{}); err == nil {
 		t.Error("a record without cluster id was accepted")
+	}
+}
+
+func TestDiffering(t *testing.T) {
+	parse := func(text string) clusterconfig.File {
+		f, err := clusterconfig.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	a := parse(`[{"clusterID":"same"},{"clusterID":"changed","x":1},{"clusterID":"gone"},{"clusterID":"same","later":1},7]`)
+	b := parse(`[{"clusterID":"new"},{"clusterID":"changed","x":2},{"clusterID":"same"},8]`)
+	got := clusterconfig.Differing(a, b)
+	slices.Sort(got)
+	if d := cmp.Diff([]string{"changed", "gone", "new"}, got); d != "" {
+		t.Errorf("differing (-want +got):\n%s", d)
+	}
+	if got := clusterconfig.Differing(a, a); len(got) > 0 {
+		t.Errorf("a file differs from itself: %v", got)
 	}
 }
 

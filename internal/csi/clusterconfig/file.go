@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -94,6 +95,30 @@ func (f File) Get(id string) (r Record, ok bool, err error) {
 	return r, true, nil
 }
 
+// Differing gives the cluster ids whose records are not the same, byte for byte, in
+// two files: changed, added or removed ones.
+func Differing(a, b File) []string {
+	before := make(map[string]json.RawMessage, len(a.entries))
+	for _, e := range a.entries {
+		if _, twice := before[e.id]; !twice && e.id != "" {
+			before[e.id] = e.raw
+		}
+	}
+	var ids []string
+	seen := make(map[string]bool, len(b.entries))
+	for _, e := range b.entries {
+		if e.id == "" || seen[e.id] {
+			continue
+		}
+		seen[e.id] = true
+		if !bytes.Equal(before[e.id], e.raw) {
+			ids = append(ids, e.id)
+		}
+		delete(before, e.id)
+	}
+	return slices.AppendSeq(ids, maps.Keys(before))
+}
+
 // Set puts a record in place of the one with the same cluster id, or at the end.
 // Keys of the old record that this package does not know are kept; further
 // records with the same cluster id, which no driver would ever see, are dropped.
@@ -108,6 +133,9 @@ func (f *File) Set(r Record) error {
 	i := f.index(r.ClusterID)
 	if i < 0 {
 		f.entries = append(f.entries, entry{r.ClusterID, raw})
+		return nil
+	}
+	if bytes.Equal(raw, f.entries[i].raw) && !slices.ContainsFunc(f.entries[i+1:], func(e entry) bool { return e.id == r.ClusterID }) {
 		return nil
 	}
 	if raw, err = merge(f.entries[i].raw, raw, managed()); err != nil {

@@ -89,9 +89,9 @@ func Parse(s string) (Handle, error) {
 		return Handle{}, fmt.Errorf("parsing handle %q: %d bytes after the pool id: %w", s, len(rest), ErrSize)
 	}
 	return Handle{
-		Version:   uint16(version), //nolint:gosec // 4 digits: 16 bits
+		Version:   uint16(version), // 4 digits
 		ClusterID: cluster,
-		Pool:      int64(pool), //nolint:gosec // the format stores a signed number in 64 bits
+		Pool:      int64(pool), // the format stores a signed number in 64 bits
 		UUID:      rest[1:],
 	}, nil
 }
@@ -117,5 +117,5 @@ func (h Handle) Compose() (string, error) {
 		return "", fmt.Errorf("composing a handle: cluster id %q has %d bytes, which makes %d: %w (%d)",
 			h.ClusterID, len(h.ClusterID), len(h.ClusterID)+FixedLen, ErrTooLong, MaxLen)
 	}
-	return fmt.Sprintf("%04x-%04x-%s-%016x-%s", h.Version, len(h.ClusterID), h.ClusterID, uint64(h.Pool), h.UUID), nil //nolint:gosec // see Parse
+	return fmt.Sprintf("%04x-%04x-%s-%016x-%s", h.Version, len(h.ClusterID), h.ClusterID, uint64(h.Pool), h.UUID), nil
 }

@@ -110,7 +110,7 @@ func Record(p *csiv1.ClientProfile, connection *csiv1.CephConnection, replicatio
 func inOrder(profiles []csiv1.ClientProfile) []csiv1.ClientProfile {
 	sorted := slices.Clone(profiles)
 	slices.SortFunc(sorted, func(a, b csiv1.ClientProfile) int {
-		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return sorted
 }

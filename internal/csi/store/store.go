@@ -18,9 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -119,6 +121,44 @@ func (s *Store) Source(keys func(ctx context.Context, cm *corev1.ConfigMap) []ty
 		}
 		return reqs
 	}))
+}
+
+// RecordSource gives the passes that changes of config.json lead to: keys gets the
+// cluster ids whose records an update has changed, or all, if what has happened
+// concerns every record (the ConfigMap came or went, the file is broken, or is so
+// no more). In a namespace with a thousand profiles each write would lead to a
+// thousand passes otherwise.
+func (s *Store) RecordSource(keys func(ctx context.Context, namespace string, ids []string, all bool) []types.NamespacedName) source.Source {
+	add := func(ctx context.Context, namespace string, ids []string, all bool, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, key := range keys(ctx, namespace, ids, all) {
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+	everything := func(ctx context.Context, cm *corev1.ConfigMap, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if cm.Name == clusterconfig.ConfigMapName {
+			add(ctx, cm.Namespace, nil, true, q)
+		}
+	}
+	return source.Kind(s.cache, &corev1.ConfigMap{}, handler.TypedFuncs[*corev1.ConfigMap, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[*corev1.ConfigMap], q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			everything(ctx, e.Object, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[*corev1.ConfigMap], q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			everything(ctx, e.Object, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[*corev1.ConfigMap], q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectNew.Name != clusterconfig.ConfigMapName {
+				return
+			}
+			was, wasErr := clusterconfig.Parse(e.ObjectOld.Data[clusterconfig.ConfigKey])
+			now, err := clusterconfig.Parse(e.ObjectNew.Data[clusterconfig.ConfigKey])
+			if wasErr != nil || err != nil {
+				everything(ctx, e.ObjectNew, q)
+				return
+			}
+			add(ctx, e.ObjectNew.Namespace, clusterconfig.Differing(was, now), false, q)
+		},
+	})
 }
 
 // Get reads the ConfigMap of a namespace from the cache.

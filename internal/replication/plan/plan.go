@@ -91,7 +91,7 @@ func Decide(name string, profile *csiv1.ClientProfile, all []csiv1.ClientProfile
 // older orders by creation time, then by name. Two objects of the same second are
 // common: both halves of a manifest are applied at once.
 func older(a, b *csiv1.ClientProfileReplication) int {
-	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // alone judges a replication without its rivals. ok means that it may win.
