@@ -361,6 +361,52 @@ func TestFaultsOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestTheFirstFailedEffectEndsThePass fails each write of a first pass in turn: what
+// comes before it is done, what comes after it is not, and the status tells.
+func TestTheFirstFailedEffectEndsThePass(t *testing.T) {
+	order := []string{"patch Keep ns/a", "create Secret ns/a-key", "apply ConfigMap ns/a", "apply Deployment ns/a", "set a 2"}
+	for i, fail := range order {
+		t.Run(fail, func(t *testing.T) {
+			b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
+			if fail == "set a 2" {
+				good := b.keeper.Observe
+				b.keeper.observe = func(ctx context.Context, k *Keep) (keepState, error) {
+					b.keeper.observe = nil
+					s, err := good(ctx, k)
+					b.depot.broken = errDepot
+					return s, err
+				}
+			}
+			failed := false
+			b.store.Fail(func(verb, kind string, key types.NamespacedName) error {
+				if !failed && verb+" "+kind+" "+key.String() == fail {
+					failed = true
+					return apierrors.NewInternalError(errDepot)
+				}
+				return nil
+			})
+			if _, err := b.pass(); err == nil {
+				t.Fatal("the pass is taken for a success")
+			}
+			got := append(b.store.Writes(), b.depot.calls...)
+			// The last write is that of the status.
+			want := append(append([]string(nil), order[:i]...), "patch Keep ns/a")
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("effects (-want +got):\n%s", d)
+			}
+			if c := b.condition("Ready"); c.Reason != kit.ReasonFailed {
+				t.Errorf("Ready is %+v", c)
+			}
+			b.depot.broken = nil
+			b.store.Fail(nil)
+			b.settle()
+			if c := b.condition("Ready"); c.Status != metav1.ConditionTrue {
+				t.Errorf("afterwards Ready is %+v", c)
+			}
+		})
+	}
+}
+
 func TestCreateOnceIsNotChangedAndLosesGracefully(t *testing.T) {
 	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
 	// Somebody makes the Secret between the look and the write.
@@ -471,6 +517,47 @@ func TestDeletionWaitsForDependentsAndNamesThem(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{"set a 2", "remove a"}, b.depot.calls); d != "" {
 		t.Errorf("calls (-want +got):\n%s", d)
+	}
+}
+
+// TestTheFinalizerStaysUntilAllIsGone has something that is to be deleted held by a
+// finalizer of somebody else.
+func TestTheFinalizerStaysUntilAllIsGone(t *testing.T) {
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 0))
+	b.keeper.plan = func(k *Keep, _ keepState) kit.Plan { return kit.Plan{Apply: []kit.Object{keepConfig(k)}} }
+	b.settle()
+	cm := &corev1.ConfigMap{}
+	hold := func(finalizers ...string) {
+		t.Helper()
+		if err := b.c.Get(t.Context(), key("ns", "a"), cm); err != nil {
+			t.Fatal(err)
+		}
+		cm.Finalizers = finalizers
+		if err := b.c.Update(t.Context(), cm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold("somebody.else/holds")
+	if err := b.c.Delete(t.Context(), b.keep()); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if _, err := b.pass(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(b.keep().Finalizers) != 1 {
+		t.Fatal("the finalizer has gone before the ConfigMap")
+	}
+	if c := b.condition("Progressing"); c.Reason != kit.ReasonTerminating || c.Message != "ConfigMap ns/a is being deleted and not gone yet" {
+		t.Errorf("Progressing is %+v", c)
+	}
+	hold()
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if all := b.store.All(); len(all) != 0 {
+		t.Errorf("left behind: %v", all)
 	}
 }
 
