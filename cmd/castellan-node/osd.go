@@ -63,6 +63,9 @@ func provisionNode(ctx context.Context, req request.Provision) error {
 	if err := writeLVMConf(); err != nil {
 		return err
 	}
+	if err := makeDirs("/run/ceph", "/var/log/ceph", "/var/lib/ceph/osd", "/var/lib/ceph/crash"); err != nil {
+		return err
+	}
 	client, err := statusmap.InCluster()
 	if err != nil {
 		return err
@@ -121,6 +124,24 @@ func activateCmd() *cobra.Command {
 			})
 		},
 	}
+}
+
+// makeDirs makes the directories that Ceph's programs take for granted. An image
+// may lack them: /run is a tmpfs on an installed system.
+func makeDirs(dirs ...string) error {
+	uid, gid, err := cephUser()
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the Ceph packages make them
+			return fmt.Errorf("making %s: %w", dir, err)
+		}
+		if err := os.Chown(dir, uid, gid); err != nil {
+			return fmt.Errorf("giving %s to Ceph's user: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // writeConf writes the ceph.conf that ceph-volume and its children read.

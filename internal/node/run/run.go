@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -40,11 +41,44 @@ type Error struct {
 // Error says what was run, how it ended, and the last it said.
 func (e *Error) Error() string {
 	msg := fmt.Sprintf("running %s: %v", strings.Join(append([]string{e.Name}, e.Args...), " "), e.Err)
-	if e.Stderr != "" {
-		msg += ": " + e.Stderr
+	if said := gist(e.Stderr); said != "" {
+		msg += ": " + said
 	}
 	return msg
 }
+
+// maxGist bounds what an error repeats of a program's output: the whole of it is in
+// the pod's log, and a condition has to stay readable.
+const maxGist = 400
+
+// gist is the part of a program's last words that says what went wrong: the lines
+// that speak of an error, or else the last line. Stack frames and notes are left
+// out.
+func gist(stderr string) string {
+	var errors []string
+	last := ""
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "stderr:"))
+		if line == "" || frame.MatchString(line) || strings.HasPrefix(line, "NOTE:") {
+			continue
+		}
+		last = line
+		if low := strings.ToLower(line); strings.Contains(low, "error") || strings.Contains(low, "caught signal") || strings.Contains(low, "fail") {
+			errors = append(errors, line)
+		}
+	}
+	out := last
+	if len(errors) > 0 {
+		out = strings.Join(errors[max(0, len(errors)-2):], "; ")
+	}
+	if len(out) > maxGist {
+		out = "..." + out[len(out)-maxGist:]
+	}
+	return out
+}
+
+// frame is a line of a stack trace.
+var frame = regexp.MustCompile(`^-?[0-9]+(:|>) `)
 
 // Unwrap gives the underlying error.
 func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,48 @@
+package run
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestErrorsSayWhatWentWrongAndStayShort(t *testing.T) {
+	stderr := ` stderr: 9: /usr/lib/x86_64-linux-gnu/libstdc++.so.6(+0xb2cd7) [0x7f4a43caecd7]
+ stderr: 11: main()
+ stderr: *** Caught signal (Aborted) **
+ stderr: NOTE: a copy of the executable is needed to interpret this.
+--> Was unable to complete a new OSD, will rollback changes
+--> RuntimeError: Command failed with exit code 250: /usr/bin/ceph-osd --mkfs`
+	err := &Error{Name: "ceph-volume", Args: []string{"raw", "prepare"}, Code: 1, Stderr: stderr + strings.Repeat("\n 7: frame", 500), Err: errors.New("exit status 1")}
+	got := err.Error()
+	for _, want := range []string{"running ceph-volume raw prepare", "exit status 1", "RuntimeError", "Caught signal"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	if len(got) > 600 || strings.Contains(got, "libstdc++") {
+		t.Errorf("too much: %q", got)
+	}
+	if got := gist("first\nlast words"); got != "last words" {
+		t.Errorf("without an error the last line is %q", got)
+	}
+}
+
+func TestRun(t *testing.T) {
+	x := Exec{Timeout: 5 * time.Second}
+	out, err := x.Run(t.Context(), "echo", "a b")
+	if err != nil || string(out) != "a b\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if _, err := x.Run(t.Context(), "false"); Exit(err) != 1 {
+		t.Errorf("exit code of false: %v", err)
+	}
+	if _, err := x.Run(t.Context(), "no-such-program"); err == nil || Exit(err) != -1 {
+		t.Errorf("a missing program: %v", err)
+	}
+	begun := time.Now()
+	if _, err := (Exec{Timeout: 100 * time.Millisecond}).Run(t.Context(), "sleep", "30"); err == nil || time.Since(begun) > 5*time.Second {
+		t.Errorf("a program that hangs: %v after %v", err, time.Since(begun))
+	}
+}
