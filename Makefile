@@ -40,8 +40,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 binaries: ## bin/castellan (links librados) and bin/castellan-node (static)
-	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/castellan-node ./cmd/castellan-node
+	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/castellan-node ./cmd/castellan-node
 
 generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## deep copies, CRDs and the API reference from the types
 	go run ./hack/generate -controller-gen $(TOOLS)/controller-gen -crd-ref-docs $(TOOLS)/crd-ref-docs
