@@ -49,11 +49,13 @@ type profileState struct {
 func registerProfiles(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options) error {
 	c := &profileController{client: env.Client, live: env.Live, files: files}
 	return kit.Register(mgr, env, kit.Controller[*csiv1.ClientProfile, profileState](c), kit.Options{
-		Name:      "csi-profile",
-		Finalizer: csiv1.ClientProfileFinalizer,
-		Report:    kit.Report{Progressing: csiv1.ConditionProgressing},
-		Phases:    &kit.Phases{},
-		When:      kube.Changed(),
+		Name: "csi-profile",
+		// Passes wait for the API server; a namespace may hold a thousand profiles.
+		Concurrency: 16,
+		Finalizer:   csiv1.ClientProfileFinalizer,
+		Report:      kit.Report{Progressing: csiv1.ConditionProgressing},
+		Phases:      &kit.Phases{},
+		When:        kube.Changed(),
 		Watches: []kit.Watch{
 			{Object: &csiv1.CephConnection{}, Map: profilesOfConnection, When: kube.SpecChanged()},
 			{Object: &csiv1.ClientProfileReplication{}, Map: profileOfReplication, When: kube.SpecChanged()},

@@ -59,9 +59,11 @@ type State struct {
 func Register(mgr ctrl.Manager, env kit.Env, files *store.Store) error {
 	c := &Controller{client: env.Client, files: files}
 	return kit.Register(mgr, env, kit.Controller[*csiv1.ClientProfileReplication, State](c), kit.Options{
-		Name:   "csi-replication",
-		Report: kit.Report{Progressing: csiv1.ConditionProgressing},
-		Phases: &kit.Phases{},
+		Name: "csi-replication",
+		// Passes wait for the API server; a namespace may hold a thousand of them.
+		Concurrency: 16,
+		Report:      kit.Report{Progressing: csiv1.ConditionProgressing},
+		Phases:      &kit.Phases{},
 		// A phase that somebody else has written is put right.
 		When: kube.Changed(),
 		Watches: []kit.Watch{
