@@ -68,10 +68,10 @@ smoke: lab ## a lab's whole life: up with three nodes, pods, disks, a storage gu
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz test for FUZZTIME (30s)
-	@for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' api internal | xargs -n1 dirname | sort -u); do \
-		for f in $$(grep -h '^func Fuzz' $$pkg/*_test.go | sed 's/func \(Fuzz[A-Za-z0-9_]*\).*/\1/'); do \
-			echo "== $$pkg $$f"; go test ./$$pkg -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME); \
-		done; done
+	go run ./hack/fuzz -time $(FUZZTIME) api internal
+
+fuzz-api: ## decoding of every kind for FUZZTIME (30s)
+	go run ./hack/fuzz -time $(FUZZTIME) api
 
 lint: $(TOOLS)/golangci-lint ## go vet and golangci-lint, both modules
 	go vet ./... && cd lab && go vet ./...
@@ -89,4 +89,4 @@ $(TOOLS)/crd-ref-docs:
 	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
 
 FORCE:
-.PHONY: help lab up down e2e binaries generate verify assets test race smoke fuzz lint tools FORCE
+.PHONY: help lab up down e2e binaries generate verify assets test race smoke fuzz fuzz-api lint tools FORCE
