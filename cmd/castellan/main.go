@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/castellan-storage/castellan/internal/csi/destinationserver"
 )
 
 func main() {
@@ -35,7 +37,7 @@ func root() *cobra.Command {
 		Args: cobra.NoArgs, RunE: operator.RunE, SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.Flags().AddFlagSet(operator.Flags())
-	cmd.AddCommand(operator, versionCmd())
+	cmd.AddCommand(operator, versionCmd(), destinationserver.Command(ownVersion()), destinationserver.ExplainCommand())
 	return cmd
 }
 
@@ -43,21 +45,21 @@ func versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), ownVersion())
 			return err
 		},
 	}
 }
 
-// release is the version of a release, set by the linker (-X main.release=v1.2.3).
-// It is never written by the program.
-var release string
+// version is the version of a release, set by the linker (-X main.version=v1.2.3).
+// The program never writes it.
+var version string
 
-// version is what was set at build time, or what the Go tool has recorded of the
+// ownVersion is what was set at build time, or what the Go tool has recorded of the
 // commit.
-func version() string {
-	if release != "" {
-		return release
+func ownVersion() string {
+	if version != "" {
+		return version
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -86,6 +87,7 @@ func run(ctx context.Context, f flags) error {
 // process is what stays from one manager to the next.
 type process struct {
 	flags    flags
+	scheme   *runtime.Scheme
 	log      logr.Logger
 	level    *slog.LevelVar
 	cfg      *rest.Config
@@ -96,14 +98,14 @@ type process struct {
 }
 
 func newProcess(ctx context.Context, f flags) (*process, error) {
-	p := &process{flags: f, level: new(slog.LevelVar), pool: conn.New()}
+	p := &process{flags: f, scheme: scheme(), level: new(slog.LevelVar), pool: conn.New()}
 	setLevel(p.level, settings.Default().LogLevel)
 	p.log = startLogging(f.log, p.level)
 	var err error
 	if p.cfg, err = kubeConfig(f.kubeconfig); err != nil {
 		return nil, err
 	}
-	if p.live, err = client.New(p.cfg, client.Options{Scheme: scheme()}); err != nil {
+	if p.live, err = client.New(p.cfg, client.Options{Scheme: p.scheme}); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	if p.operator, err = self(ctx, p.live, f.namespace); err != nil {
@@ -135,7 +137,7 @@ func kubeConfig(file string) (*rest.Config, error) {
 		return nil, fmt.Errorf("finding how to reach Kubernetes: %w", err)
 	}
 	cfg.QPS, cfg.Burst = -1, -1
-	cfg.UserAgent = "castellan/" + version()
+	cfg.UserAgent = "castellan/" + ownVersion()
 	return cfg, nil
 }
 
@@ -144,7 +146,7 @@ func kubeConfig(file string) (*rest.Config, error) {
 func self(ctx context.Context, live client.Reader, namespace string) (pods.Operator, error) {
 	op := pods.Operator{
 		Namespace: cmp.Or(namespace, os.Getenv("POD_NAMESPACE"), os.Getenv("OPERATOR_NAMESPACE")),
-		Image:     os.Getenv("CASTELLAN_IMAGE"), Version: naming.LabelValue(version()),
+		Image:     os.Getenv("CASTELLAN_IMAGE"), Version: naming.LabelValue(ownVersion()),
 	}
 	if op.Namespace == "" {
 		return op, fmt.Errorf("the operator's namespace is not known: set POD_NAMESPACE or --namespace")
@@ -187,7 +189,7 @@ func (p *process) manage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("starting", "version", version(), "namespace", p.operator.Namespace, "image", p.operator.Image, "scope", got.String(), "controllers", names(list))
+	p.log.Info("starting", "version", ownVersion(), "namespace", p.operator.Namespace, "image", p.operator.Image, "scope", got.String(), "controllers", names(list))
 	if narrowed {
 		p.log.Info("all namespaces are asked for, but Secrets may not be read in all of them: working in the operator's own only",
 			"hint", "name the others in "+envWatch+" and give the operator its Role in each; see deploy/README.md")
@@ -230,8 +232,8 @@ func (p *process) scope(ctx context.Context) (scope, error) {
 // manager makes a manager without controllers.
 func (p *process) manager(s scope) (ctrl.Manager, error) {
 	opts := ctrl.Options{
-		Scheme: scheme(), Logger: p.log, Cache: cacheOptions(s),
-		Metrics: p.flags.metrics.server(scheme()), HealthProbeBindAddress: p.flags.health,
+		Scheme: p.scheme, Logger: p.log, Cache: cacheOptions(s),
+		Metrics: p.flags.metrics.server(p.scheme), HealthProbeBindAddress: p.flags.health,
 		LeaderElection: p.flags.leaderElection, LeaderElectionResourceLockInterface: p.lease,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),

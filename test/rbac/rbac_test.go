@@ -264,7 +264,7 @@ func TestOperatorRights(t *testing.T) {
 			t.Errorf("deleting %s: %v", kind, err)
 		}
 	}
-	for _, list := range []client.ObjectList{&corev1.NodeList{}, &storagev1.CSIDriverList{}} {
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &corev1.PersistentVolumeList{}, &storagev1.CSIDriverList{}} {
 		if err := op.List(ctx, list); err != nil {
 			t.Errorf("listing %T: %v", list, err)
 		}
