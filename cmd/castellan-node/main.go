@@ -30,7 +30,7 @@ func root() *cobra.Command {
 		Use: "castellan-node", Short: "What pods of a Ceph cluster run on a node",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd())
+	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd(), cleanupCmd())
 	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd())
 	return cmd
 }

@@ -65,9 +65,12 @@ func open(path string) (disk, error) {
 		return disk{}, fmt.Errorf("opening it for writing: %w", err)
 	}
 	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil || size == 0 {
+	if err == nil && size == 0 {
+		err = errors.New("it has no size")
+	}
+	if err != nil {
 		_ = f.Close()
-		return disk{}, fmt.Errorf("measuring it: %d bytes, %w", size, err)
+		return disk{}, fmt.Errorf("measuring it: %w", err)
 	}
 	return disk{f: f, size: size}, nil
 }
@@ -82,7 +85,7 @@ func (d disk) wipe(ctx context.Context, uuid string, m method) error {
 		if err := d.fill(ctx, head, tail, m); err != nil {
 			return err
 		}
-	} else if err := d.wipeCopies(uuid, head, tail); err != nil {
+	} else if err := d.wipeCopies(ctx, uuid, head, tail); err != nil {
 		return err
 	}
 	for _, r := range [][2]int64{{tail, d.size}, {0, head}} {
@@ -100,8 +103,12 @@ func (d disk) wipe(ctx context.Context, uuid string, m method) error {
 		return nil
 	}
 	for _, at := range append([]int64{0}, copies()...) {
-		if found, err := d.labelled(at, uuid); err != nil || found {
-			return errors.Join(err, fmt.Errorf("the label of the OSD can still be read at byte %d", at))
+		found, err := d.labelled(at, uuid)
+		if err != nil {
+			return err
+		}
+		if found {
+			return fmt.Errorf("the label of the OSD can still be read at byte %d", at)
 		}
 	}
 	return nil
@@ -109,7 +116,7 @@ func (d disk) wipe(ctx context.Context, uuid string, m method) error {
 
 // wipeCopies overwrites the copies of the label between the two ends. The places
 // may as well hold other data, which says nothing of whose disk it is.
-func (d disk) wipeCopies(uuid string, from, to int64) error {
+func (d disk) wipeCopies(ctx context.Context, uuid string, from, to int64) error {
 	for _, at := range copies() {
 		if at < from || at+label.Size > to {
 			continue
@@ -119,7 +126,7 @@ func (d disk) wipeCopies(uuid string, from, to int64) error {
 			return err
 		}
 		if found {
-			if err := d.fill(context.Background(), at, at+label.Size, method{iterations: 1}); err != nil {
+			if err := d.fill(ctx, at, at+label.Size, method{iterations: 1}); err != nil {
 				return err
 			}
 		}
