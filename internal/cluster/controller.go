@@ -27,12 +27,12 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/status"
+	"github.com/castellan-storage/castellan/internal/cleanup"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
-	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/podspec"
 	"github.com/castellan-storage/castellan/internal/release"
 	"github.com/castellan-storage/castellan/internal/settings"
@@ -59,15 +59,16 @@ func Options() kit.Options {
 		Report:    kit.SubjectReport("Foundation"),
 		Owns:      []kit.Object{&corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}},
 		Watches: []kit.Watch{
-			{Object: &corev1.Pod{}, Map: versionPods, When: kube.Changed()},
+			{Object: &corev1.Pod{}, Map: jobPods, When: kube.Changed()},
 			// A second CephCluster gets its turn when the first goes.
 			{Object: &cephv1.CephCluster{}, Map: kube.ToAll(&cephv1.CephClusterList{}), When: kube.Gone()},
 		},
 	}
 }
 
-func versionPods(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-	if obj.GetLabels()["app"] != VersionJob {
+// jobPods passes the pods of this controller's own Jobs.
+func jobPods(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
+	if app := obj.GetLabels()["app"]; app != VersionJob && app != cleanup.App {
 		return nil
 	}
 	return kube.ToAll(&cephv1.CephClusterList{})(ctx, cache, obj)
@@ -90,6 +91,8 @@ type Seen struct {
 	// Both are empty for a cluster that does not run.
 	Running release.Running
 	Health  string
+	// Leaving is set for a cluster that is being deleted; all else is empty then.
+	Leaving *Leaving
 	// Fresh is an identity to found the cluster with; it is used only if it may be
 	// founded.
 	Fresh *identity.Identity
@@ -104,6 +107,9 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 	set, err := c.Settings(ctx)
 	if err != nil {
 		return Seen{}, fmt.Errorf("reading the operator's settings: %w", err)
+	}
+	if !cl.DeletionTimestamp.IsZero() {
+		return c.leaving(ctx, cl, set)
 	}
 	if seen.Stored, err = c.Access.Read(ctx, cl.Namespace); err != nil {
 		return Seen{}, err
@@ -309,23 +315,6 @@ func secret(c podspec.Cluster, name string, data map[string][]byte, protected bo
 		s.Finalizers = []string{identity.Finalizer}
 	}
 	return s
-}
-
-// Teardown implements kit.Controller.
-func (c *Controller) Teardown(cl *cephv1.CephCluster, seen Seen) kit.Plan {
-	return kit.Plan{Do: unprotect(cl, seen)}
-}
-
-// unprotect lets the identity and the list of mons go, at the very end.
-func unprotect(cl *cephv1.CephCluster, seen Seen) []kit.Action {
-	var do []kit.Action
-	if seen.Stored.Founded {
-		do = append(do, Unprotect{Secret: types.NamespacedName{Namespace: cl.Namespace, Name: identity.Secret}})
-	}
-	if seen.Stored.Listed {
-		do = append(do, Unprotect{ConfigMap: types.NamespacedName{Namespace: cl.Namespace, Name: endpoints.ConfigMap}})
-	}
-	return do
 }
 
 // Unprotect takes the disaster-protection finalizer from one object.

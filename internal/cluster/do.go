@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,23 @@ type Writer interface {
 type Releaser struct {
 	*Controller
 	Write Writer
+}
+
+// Confirm implements kit.Confirmer: the user's confirmation is read live before
+// anything is destroyed by it.
+func (r Releaser) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.Check) (*kit.Wait, error) {
+	if _, ok := check.(Confirmed); !ok {
+		return nil, fmt.Errorf("%s: no such check", check)
+	}
+	var live cephv1.CephCluster
+	found, err := kube.Get(ctx, r.Access.Live, client.ObjectKeyFromObject(cl), &live)
+	if err != nil {
+		return nil, err
+	}
+	if !found || live.UID != cl.UID || live.DeletionTimestamp.IsZero() || !live.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
+		return &kit.Wait{Reason: "CleanupNotConfirmed", Message: "spec.cleanupPolicy.confirmation is not set any more", For: time.Second}, nil
+	}
+	return nil, nil
 }
 
 // Do implements kit.Doer.

@@ -30,12 +30,14 @@ import (
 
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cleanup"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/provision"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/sanitize/task"
 	"github.com/castellan-storage/castellan/internal/node/statusmap"
 )
 
@@ -68,6 +70,9 @@ type World struct {
 	done   chan struct{}
 	// hold keeps prepare Jobs of a node from ending.
 	hold map[string]bool
+	// dirty says what a node's cleanup fails with; cleaned are the requests done.
+	dirty   map[string]string
+	cleaned map[string]task.Request
 	// mgrsUp are the mgrs that run; only the loop uses it.
 	mgrsUp map[string]bool
 }
@@ -78,7 +83,7 @@ func New(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &World{
 		t: t, c: c, ns: ns, Ceph: ceph, Image: "ceph version 20.2.4 (0123456789abcdef0123456789abcdef01234567) tentacle (stable)",
-		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, mgrsUp: map[string]bool{}, stop: cancel, done: make(chan struct{}),
+		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, dirty: map[string]string{}, cleaned: map[string]task.Request{}, mgrsUp: map[string]bool{}, stop: cancel, done: make(chan struct{}),
 	}
 	for _, n := range nodes {
 		w.AddNode(n)
@@ -172,7 +177,10 @@ func (w *World) run(ctx context.Context) {
 	defer close(w.done)
 	tick := time.NewTicker(30 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
+		if n%10 == 9 {
+			w.Ceph.Tick(1) // time passes for Ceph too: PGs peer and recover
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -557,6 +565,8 @@ func (w *World) job(ctx context.Context, j *batchv1.Job, pods []corev1.Pod) erro
 		return w.versionJob(ctx, j, pod)
 	case "rook-ceph-osd-prepare":
 		return w.prepareJob(ctx, j, pod)
+	case cleanup.App:
+		return w.cleanupJob(ctx, j, pod)
 	}
 	return nil
 }
