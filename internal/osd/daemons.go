@@ -445,6 +445,8 @@ func upCondition(seen DaemonSeen) kit.Condition {
 
 func badPGs(a cephosd.StopAnswer) string {
 	bad := slices.Concat(a.BadInactive, a.BadAlready, a.Unknown)
+	slices.Sort(bad)
+	bad = slices.Compact(bad)
 	if len(bad) == 0 {
 		return "Ceph gives no reason"
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -259,10 +260,14 @@ func TestASteadyClusterIsLeftAlone(t *testing.T) {
 	}
 	// A restart of the operator looks at everything once, and still changes nothing.
 	r.kill()
+	before := r.get()
 	r.writes.Reset()
 	r.ceph.Reset()
 	r.start()
 	time.Sleep(5 * time.Second)
+	if diff := cmp.Diff(before.Status, r.get().Status); diff != "" {
+		t.Errorf("a restart changes the status (-before +after):\n%s", diff)
+	}
 	if lines, count := r.writes.Lines(), r.ceph.Counters(); len(lines) != 0 || count.Mutations != 0 {
 		for _, s := range r.ceph.Commands() {
 			if s.Mutating {
