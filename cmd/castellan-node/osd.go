@@ -134,7 +134,7 @@ func makeDirs(dirs ...string) error {
 		return err
 	}
 	for _, dir := range dirs {
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the Ceph packages make them
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("making %s: %w", dir, err)
 		}
 		if err := os.Chown(dir, uid, gid); err != nil {
@@ -150,7 +150,7 @@ func writeConf(fsid, monHost string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("reading the configuration override: %w", err)
 	}
-	if err := os.WriteFile(confFile, []byte(cephconf.Compose(string(override), fsid, monHost)), 0o644); err != nil { //nolint:gosec // holds no key; Ceph's user reads it
+	if err := os.WriteFile(confFile, []byte(cephconf.Compose(string(override), fsid, monHost)), 0o644); err != nil {
 		return fmt.Errorf("writing %s: %w", confFile, err)
 	}
 	return nil
@@ -163,7 +163,7 @@ func writeLVMConf() error {
 		return nil
 	}
 	const dir = "/etc/lvm"
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the package makes it
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", dir, err)
 	}
 	const conf = `devices {
@@ -177,7 +177,7 @@ activation {
 	udev_rules = 0
 }
 `
-	if err := os.WriteFile(filepath.Join(dir, "lvm.conf"), []byte(conf), 0o644); err != nil { //nolint:gosec // holds no secret
+	if err := os.WriteFile(filepath.Join(dir, "lvm.conf"), []byte(conf), 0o644); err != nil {
 		return fmt.Errorf("writing lvm.conf: %w", err)
 	}
 	return nil

@@ -37,13 +37,13 @@ func copyCmd() *cobra.Command {
 }
 
 func copyFile(from, to string) error {
-	in, err := os.Open(from)
+	in, err := os.Open(from) //nolint:gosec // this program itself
 	if err != nil {
 		return fmt.Errorf("copying %s: %w", from, err)
 	}
 	defer func() { _ = in.Close() }()
 	tmp := to + ".new"
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755) //nolint:gosec // the directory is an argument on purpose
 	if err != nil {
 		return fmt.Errorf("copying to %s: %w", to, err)
 	}
@@ -73,7 +73,7 @@ func versionCmd() *cobra.Command {
 			if _, err := cmd.OutOrStdout().Write(out); err != nil {
 				return err
 			}
-			if err := os.WriteFile(terminationLog, out, 0o644); err != nil && !os.IsNotExist(err) { //nolint:gosec // Kubernetes reads it
+			if err := os.WriteFile(terminationLog, out, 0o644); err != nil && !os.IsNotExist(err) {
 				return fmt.Errorf("writing the termination message: %w", err)
 			}
 			return nil
@@ -108,7 +108,7 @@ func chownCmd() *cobra.Command {
 				return err
 			}
 			for _, dir := range dirs {
-				if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as the Ceph packages make them
+				if err := os.MkdirAll(dir, 0o755); err != nil {
 					return fmt.Errorf("making %s: %w", dir, err)
 				}
 				if err := chownTree(dir, uid, gid); err != nil {

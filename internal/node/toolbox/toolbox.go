@@ -133,7 +133,7 @@ func (f Files) wanted() (conf, keyring string, err error) {
 // read gives the content of a file. One that is missing is empty, unless it is
 // needed.
 func read(path string, needed bool) (string, error) {
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(path) //nolint:gosec // mounted by the pod's spec
 	if errors.Is(err, fs.ErrNotExist) && !needed {
 		return "", nil
 	}
@@ -149,7 +149,7 @@ func read(path string, needed bool) (string, error) {
 
 // replace writes a file at once or not at all, and only if it changes.
 func replace(path string, data []byte, mode fs.FileMode) (bool, error) {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) { //nolint:gosec // as above
 		return false, nil
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
