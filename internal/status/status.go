@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -260,7 +261,7 @@ func health(cl *cephv1.CephCluster, seen Seen, st *cephv1.ClusterStatus) {
 	if old != nil {
 		same.LastChecked = old.LastChecked
 	}
-	if old == nil || fmt.Sprint(*same) != fmt.Sprint(*old) {
+	if old == nil || !equality.Semantic.DeepEqual(same, old) {
 		next.LastChecked = now
 	} else {
 		next.LastChecked = old.LastChecked
