@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,9 @@ type Seen struct {
 	Live map[string]*appsv1.Deployment
 	// Wanted are the Deployments as they should be, for all listed mons.
 	Wanted map[string]*appsv1.Deployment
-	// KeyringVersion restarts mons when their key changes.
+	// Pending are the canaries without a node: id to the hash they were made with.
+	Pending map[string]string
+	// Down is how many listed mons are out of quorum.
 	Down int
 	// HasKeyring says that the Secret that mons start with exists.
 	HasKeyring bool
@@ -91,7 +94,7 @@ func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 
 // Observe implements kit.Controller.
 func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
-	seen := Seen{Now: kit.Now(ctx), Live: map[string]*appsv1.Deployment{}, Wanted: map[string]*appsv1.Deployment{}}
+	seen := Seen{Now: kit.Now(ctx), Live: map[string]*appsv1.Deployment{}, Wanted: map[string]*appsv1.Deployment{}, Pending: map[string]string{}}
 	set, err := c.Settings(ctx)
 	if err != nil {
 		return Seen{}, fmt.Errorf("reading the operator's settings: %w", err)
@@ -113,6 +116,9 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 		Now: seen.Now, List: seen.Stored.List, Mons: map[string]plan.Mon{}, External: cl.Spec.Mon.ExternalMonIDs,
 		Spec: planSpec(cl, set, seen.Cluster.HostNetwork),
 	}
+	if st := cl.Status.CephStatus; st != nil && st.FSID != "" {
+		seen.State.Ran = "the CephCluster's status says that Ceph has run with fsid " + st.FSID
+	}
 	for _, id := range seen.Stored.List.IDs() {
 		m := seen.Stored.List.Mons[id]
 		seen.set(id, func(p *plan.Mon) { p.Listed, p.Addr, p.Place = true, m.Addr, m.Place })
@@ -123,6 +129,7 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 		}
 	}
 	seen.want(cl)
+	seen.stale(cl)
 	return seen, nil
 }
 
@@ -169,7 +176,34 @@ func (c *Controller) hasKeyring(ctx context.Context, ns string) (bool, error) {
 
 // objects reads Deployments and Services.
 func (c *Controller) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Seen) error {
-	deps, err := kube.List(ctx, c.Cache, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
+	if err := c.deployments(ctx, cl, c.Cache, seen); err != nil {
+		return err
+	}
+	// Before a mon is founded or started, the API server is asked: the cache may be
+	// behind, and it does not hold Deployments that somebody else has made.
+	ids := seen.Stored.List.IDs()
+	if len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return seen.Live[id] == nil }) {
+		if err := c.deployments(ctx, cl, c.Access.Live, seen); err != nil {
+			return err
+		}
+	}
+	services, err := kube.List(ctx, c.Cache, &corev1.ServiceList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
+	if err != nil {
+		return fmt.Errorf("listing the mons' Services: %w", err)
+	}
+	for _, s := range services.Items {
+		if id := s.Labels["mon"]; s.Name == spec.Name(id) {
+			if addr, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
+				seen.set(id, func(m *plan.Mon) { m.Address = addr })
+			}
+		}
+	}
+	return nil
+}
+
+// deployments reads the mons' Deployments.
+func (c *Controller) deployments(ctx context.Context, cl *cephv1.CephCluster, from client.Reader, seen *Seen) error {
+	deps, err := kube.List(ctx, from, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
 	if err != nil {
 		return fmt.Errorf("listing the mons' Deployments: %w", err)
 	}
@@ -186,17 +220,6 @@ func (c *Controller) objects(ctx context.Context, cl *cephv1.CephCluster, seen *
 			m.Leaving = d.Annotations[spec.LeavingAnnotation] != ""
 			m.OutSince, m.RoomMade = stamp(d, spec.OutSinceAnnotation, seen.Now), stamp(d, spec.RoomMadeAnnotation, seen.Now)
 		})
-	}
-	services, err := kube.List(ctx, c.Cache, &corev1.ServiceList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
-	if err != nil {
-		return fmt.Errorf("listing the mons' Services: %w", err)
-	}
-	for _, s := range services.Items {
-		if id := s.Labels["mon"]; s.Name == spec.Name(id) {
-			if addr, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
-				seen.set(id, func(m *plan.Mon) { m.Address = addr })
-			}
-		}
 	}
 	return nil
 }
@@ -229,7 +252,9 @@ func (c *Controller) pods(ctx context.Context, cl *cephv1.CephCluster, seen *See
 			}
 			seen.set(id, func(m *plan.Mon) {
 				m.Canary.Exists = true
-				if p.Spec.NodeName != "" {
+				if p.Spec.NodeName == "" {
+					seen.Pending[id] = p.Annotations[pods.HashAnnotation]
+				} else {
 					m.Canary.Place = &endpoints.Place{Name: p.Spec.NodeName, Hostname: p.Spec.NodeName}
 				}
 				m.Canary.Refused = refused(&p)
@@ -296,12 +321,18 @@ func (c *Controller) nodes(ctx context.Context, cl *cephv1.CephCluster, seen *Se
 			}
 			if m.Place != nil && m.Place.Hostname != "" {
 				n := byHost[m.Place.Hostname]
-				m.NodeGone = n == nil
+				m.NodeGone = n == nil && pinned(seen.Live[id])
 				m.NodeFit = n != nil && !n.Spec.Unschedulable && nodeReady(n)
 			}
 		})
 	}
 	return nil
+}
+
+// pinned reports whether a mon can run on its node only. One on a volume is not:
+// that its first node is gone says nothing about it.
+func pinned(d *appsv1.Deployment) bool {
+	return d == nil || d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname] != ""
 }
 
 func internalIP(n *corev1.Node) string {

@@ -52,6 +52,7 @@ func (s *Seen) build(cl *cephv1.CephCluster, id string) spec.Mon {
 		ZoneLabel: cl.Spec.Mon.EffectiveFailureDomainLabel(), Zone: s.zone(cl, id),
 	}
 	b.Claim = cl.Spec.Mon.ClaimFor(b.Zone)
+	b.Stay(s.Live[id])
 	if !b.Addr.IsValid() {
 		b.Addr = netipPort(s.State.Spec.Port)
 	}
@@ -88,6 +89,23 @@ func (s *Seen) zone(cl *cephv1.CephCluster, id string) string {
 		}
 	}
 	return best
+}
+
+// canary is the pod that finds a node, with a note of what it was made from.
+func canary(c podspec.Cluster, m spec.Mon, user podspec.User) *corev1.Pod {
+	p := spec.Canary(c, m, user)
+	p.Annotations = map[string]string{pods.HashAnnotation: pods.Hash(corev1.PodTemplateSpec{Spec: p.Spec}, c.NodeImage)}
+	return p
+}
+
+// stale finds canaries that wait for a node that nobody asks for any more.
+func (s *Seen) stale(cl *cephv1.CephCluster) {
+	user := podspec.UserOf(&cl.Spec, cephv1.KeyMon, cephv1.ResourcesKeyMon)
+	for id, hash := range s.Pending {
+		if !s.State.Mons[id].Listed && hash != "" && hash != canary(s.Cluster, s.build(cl, id), user).Annotations[pods.HashAnnotation] {
+			s.set(id, func(m *plan.Mon) { m.Canary.Stale = true })
+		}
+	}
 }
 
 // want builds the Deployments of listed mons and says which are outdated.
@@ -222,7 +240,7 @@ func step(cl *cephv1.CephCluster, seen Seen, a plan.Action, p *kit.Plan) error {
 			if m.Claim != nil {
 				p.Apply = append(p.Apply, spec.Claim(seen.Cluster, m))
 			}
-			p.Create = append(p.Create, spec.Canary(seen.Cluster, m, user))
+			p.Create = append(p.Create, canary(seen.Cluster, m, user))
 			// The address is asked for at once: it does not depend on the node.
 			if !seen.State.Spec.HostNetwork {
 				p.Apply = append(p.Apply, service(seen, id))

@@ -77,6 +77,9 @@ type Canary struct {
 	Place *endpoints.Place
 	// Refused is the scheduler's reason when it has found no node.
 	Refused string
+	// Stale says that it has no node and was made for another placement than the
+	// wanted one.
+	Stale bool
 }
 
 // State is everything that bears on the next step.
@@ -92,6 +95,8 @@ type State struct {
 	Mons map[string]Mon
 	// External are ids of mons that somebody else runs; they are never touched.
 	External []string
+	// Ran is a sign from elsewhere that this cluster has had mons, "" for none.
+	Ran string
 }
 
 // Kind is the kind of a step.
@@ -152,9 +157,16 @@ func Next(s State) Action {
 		return Action{Kind: Abandon, IDs: ids}
 	}
 	if ids := s.idle(); len(ids) > 0 {
+		if id, beside := s.beside(ids); beside {
+			return await("MonListStale", true, "mon %s runs and ConfigMap %s does not name it, while mon %s of the list does not run and the mons of the list do not answer; "+
+				"starting it could make a second cluster: put the list of the running mons back", id, endpoints.ConfigMap, ids[0])
+		}
 		return Action{Kind: Start, IDs: ids}
 	}
 	if !s.Quorum {
+		if id, ok := s.broken(); ok {
+			return Action{Kind: Repair, IDs: []string{id}}
+		}
 		return await("NoQuorum", false, "the mons have no quorum: %s; %s", orUnknown(s.Silence), s.notRunning())
 	}
 	steps := []func(State) (Action, bool){
@@ -170,7 +182,13 @@ func Next(s State) Action {
 
 // found makes the first mons together: their addresses are known before the
 // first starts, so all get the same monmap and form the first quorum at once.
+//
+// A list without mons is only founded from when nothing says that there were any:
+// new mons have the cluster's fsid and would be a second, empty cluster with it.
 func found(s State) Action {
+	if sign := s.hadMons(); sign != "" {
+		return await("MonListLost", true, "ConfigMap %s names no mon, but %s; new mons are not founded beside those: put the list back", endpoints.ConfigMap, sign)
+	}
 	ids := make([]string, s.Spec.Count)
 	for i := range ids {
 		ids[i] = endpoints.ID(i)
@@ -178,10 +196,58 @@ func found(s State) Action {
 	return bringIn(s, ids)
 }
 
+// hadMons is a sign that the cluster has had mons before.
+func (s State) hadMons() string {
+	for _, id := range s.ids() {
+		if s.Mons[id].Deployed {
+			return "mon " + id + " has a Deployment"
+		}
+	}
+	if s.List.MaxID >= 0 {
+		return "it has given out ids up to " + endpoints.ID(s.List.MaxID)
+	}
+	return s.Ran
+}
+
+// beside returns a mon that runs outside of the list while no mon of the list
+// answers and one of ids was never started. Such a list is not this cluster's of
+// today, and what it starts could form a quorum of its own.
+func (s State) beside(ids []string) (string, bool) {
+	if s.Quorum || !slices.ContainsFunc(ids, func(id string) bool { return !s.Mons[id].Deployed }) {
+		return "", false
+	}
+	for _, id := range s.ids() {
+		if m := s.Mons[id]; m.Deployed && !m.Listed && !m.Leaving && !slices.Contains(s.External, id) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// broken returns a mon that does not answer and has an old template: the new one may
+// be what brings the quorum back. One that answers may be in a quorum that cannot be
+// seen from here, and is left alone.
+func (s State) broken() (string, bool) {
+	for _, id := range s.List.IDs() {
+		if m := s.Mons[id]; m.Outdated && !m.Ready && !m.Stopped && !m.Skipped && !m.Leaving && !slices.Contains(s.External, id) {
+			return id, true
+		}
+	}
+	return "", false
+}
+
 // bringIn takes mons that are not listed through placement and address into
 // the list. Nothing of it can be seen by Ceph until the list is stored.
 func bringIn(s State, ids []string) Action {
-	var place, expose []string
+	var place, expose, stale []string
+	for _, id := range ids {
+		if s.Mons[id].Canary.Stale {
+			stale = append(stale, id)
+		}
+	}
+	if len(stale) > 0 {
+		return Action{Kind: Abandon, IDs: stale}
+	}
 	for _, id := range ids {
 		m := s.Mons[id]
 		switch {
@@ -314,7 +380,7 @@ func leave(s State) (Action, bool) {
 			continue
 		}
 		switch {
-		case m.Leaving && m.InMap && !s.quorumWithout(id):
+		case m.Leaving && m.InMap && m.Listed && !s.quorumWithout(id):
 			// Something has changed since it was marked, and now it is needed.
 			return Action{Kind: Keep, IDs: []string{id}}, true
 		case m.Leaving && m.InMap:

@@ -550,3 +550,108 @@ func TestSkippedAndExternalAreNeverTouched(t *testing.T) {
 		}
 	}
 }
+
+// A list that was lost is not founded anew: mons with other ids would form a second
+// cluster of the same fsid, and the running ones would be taken for leftovers.
+func TestALostListFoundsNothing(t *testing.T) {
+	lost := func(change func(w *world, s *State)) Action {
+		w := newWorld(t, 3, 6)
+		w.settle()
+		s := w.state()
+		s.List, s.Quorum = endpoints.Empty(), false
+		for id, m := range s.Mons {
+			m.Listed = false
+			s.Mons[id] = m
+		}
+		change(w, &s)
+		return Next(s)
+	}
+	for name, change := range map[string]func(w *world, s *State){
+		"Deployments run":                     func(*world, *State) {},
+		"the list is empty, and ids are used": func(_ *world, s *State) { s.Mons, s.List.MaxID = map[string]Mon{}, 4 },
+		"the status says that Ceph has run":   func(_ *world, s *State) { s.Mons, s.Ran = map[string]Mon{}, "it has run" },
+	} {
+		if a := lost(change); a.Kind != Await || !a.Blocked || a.Reason != "MonListLost" {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+	if a := lost(func(_ *world, s *State) { s.Mons = map[string]Mon{} }); a.Kind != Place {
+		t.Errorf("clean ground: %s", a)
+	}
+}
+
+// The list of an old backup names mons that are long gone. They are not started
+// beside those that run.
+func TestAnOldListStartsNothing(t *testing.T) {
+	w := newWorld(t, 3, 6)
+	w.settle()
+	old := w.list
+	for _, id := range []string{"a", "b", "c"} {
+		w.nodes[w.dep[id].node] = false
+		w.wait(20 * time.Minute)
+	}
+	w.nodes = map[string]bool{"node1": true, "node2": true, "node3": true, "node4": true, "node5": true, "node6": true}
+	w.wait(20 * time.Minute)
+	if w.list.Members() == old.Members() || w.dep["a"] != nil {
+		t.Fatalf("nothing was replaced: %v", w.list.IDs())
+	}
+	w.list = old
+	s := w.state()
+	s.Quorum = false // the addresses of the old list do not answer
+	for id, m := range s.Mons {
+		m.InMap, m.InQuorum = false, false
+		s.Mons[id] = m
+	}
+	if a := Next(s); a.Kind != Await || !a.Blocked || a.Reason != "MonListStale" {
+		t.Errorf("%s", a)
+	}
+}
+
+// A spec that has broken the only mon can be taken back: without a quorum a mon that
+// does not answer gets its new template, and one that answers is left alone.
+func TestABrokenMonIsRepairedWithoutAQuorum(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.settle()
+	w.dep["a"].broken, w.dep["a"].outdated = true, true
+	if a := Next(w.state()); a.Kind != Repair || a.IDs[0] != "a" {
+		t.Errorf("%s", a)
+	}
+	s := w.state()
+	m := s.Mons["a"]
+	m.Ready = true
+	s.Mons["a"] = m
+	if a := Next(s); a.Kind != Await {
+		t.Errorf("a mon that answers: %s", a)
+	}
+}
+
+// A placement that fits no node is corrected: the pod that waits with the old one goes.
+func TestACanaryFollowsThePlacement(t *testing.T) {
+	w := newWorld(t, 1, 0)
+	w.settle()
+	s := w.state()
+	m := s.Mons["a"]
+	m.Canary.Stale = true
+	s.Mons["a"] = m
+	if a := Next(s); a.Kind != Abandon || a.IDs[0] != "a" {
+		t.Errorf("%s", a)
+	}
+}
+
+// A mark on a mon that the list has lost is not taken back: there is nothing to build
+// it from. It stays while it is needed.
+func TestALeavingMonOutsideOfTheListStays(t *testing.T) {
+	w := newWorld(t, 3, 3)
+	w.settle()
+	s := w.state()
+	s.List, _ = s.List.Without("c")
+	m := s.Mons["c"]
+	m.Listed, m.Leaving = false, true
+	s.Mons["c"] = m
+	b := s.Mons["b"]
+	b.InQuorum = false
+	s.Mons["b"] = b
+	if a := Next(s); a.Kind == Keep || a.Kind == Expel || a.Kind == Delete {
+		t.Errorf("%s", a)
+	}
+}

@@ -60,6 +60,26 @@ type Mon struct {
 	AllowMultiplePerNode bool
 }
 
+// Stay takes over from a mon's Deployment what a change of the CephCluster cannot
+// change for it: where its data is, since a mon that starts on an empty volume has
+// forgotten the cluster, and its network, since its address is in the monmap. Mons
+// that come later are made as the spec says.
+func (m *Mon) Stay(live *appsv1.Deployment) {
+	if live == nil {
+		return
+	}
+	m.HostNetwork = live.Spec.Template.Spec.HostNetwork
+	for _, v := range live.Spec.Template.Spec.Volumes {
+		switch {
+		case v.Name != podspec.VolumeData:
+		case v.HostPath != nil:
+			m.Claim = nil
+		case v.PersistentVolumeClaim != nil && m.Claim == nil:
+			m.Claim = &cephv1.VolumeClaimTemplate{}
+		}
+	}
+}
+
 // Name of the mon's Deployment, Service and claim.
 func Name(id string) string { return App + "-" + id }
 

@@ -1,0 +1,50 @@
+package spec
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/podspec"
+)
+
+// A mon that has its data on the node would start on an empty volume when
+// volumeClaimTemplate is set later, and forget the cluster; and the other way round.
+func TestAMonStaysWhereItsDataIs(t *testing.T) {
+	on := func(v corev1.VolumeSource, host bool) *appsv1.Deployment {
+		d := &appsv1.Deployment{}
+		d.Spec.Template.Spec.HostNetwork = host
+		d.Spec.Template.Spec.Volumes = []corev1.Volume{
+			{Name: "other", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
+			{Name: podspec.VolumeData, VolumeSource: v},
+		}
+		return d
+	}
+	node := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}
+	volume := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}
+	for _, tc := range []struct {
+		name              string
+		live              *appsv1.Deployment
+		claim, host       bool
+		stays, staysOnNet bool
+	}{
+		{"new, on a volume", nil, true, false, true, false},
+		{"new, on the node and its network", nil, false, true, false, true},
+		{"on the node, a template comes", on(node, false), true, false, false, false},
+		{"on a volume, the template goes", on(volume, false), false, false, true, false},
+		{"on a volume, the template stays", on(volume, false), true, false, true, false},
+		{"behind a Service, the provider becomes host", on(node, false), false, true, false, false},
+		{"on the host's network, the provider goes", on(node, true), false, false, false, true},
+	} {
+		m := Mon{ID: "a", HostNetwork: tc.host}
+		if tc.claim {
+			m.Claim = &cephv1.VolumeClaimTemplate{}
+		}
+		m.Stay(tc.live)
+		if (m.Claim != nil) != tc.stays || m.HostNetwork != tc.staysOnNet {
+			t.Errorf("%s: on a volume %v, on the host's network %v", tc.name, m.Claim != nil, m.HostNetwork)
+		}
+	}
+}
