@@ -71,6 +71,8 @@ type DaemonSeen struct {
 	Roll plan.Rolling
 	// Gate says what must come first before OSDs get a new Ceph version.
 	Gate string
+	// StartGate says what must come first before new OSDs start.
+	StartGate string
 	// Expected is how many OSDs the nodes' reports promise.
 	Expected int
 }
@@ -143,7 +145,20 @@ func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Dae
 			}
 		}
 	}
-	deps, err := kube.List(ctx, c.Cache, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
+	if err := c.deployments(ctx, cl, c.Cache, seen); err != nil {
+		return err
+	}
+	// Before an OSD is started, the API server is asked: the cache may be behind, and it
+	// does not hold Deployments that somebody else has made.
+	if slices.ContainsFunc(seen.State.Records, func(r plan.Record) bool { return seen.Live[r.ID] == nil }) {
+		return c.deployments(ctx, cl, c.Access.Live, seen)
+	}
+	return nil
+}
+
+// deployments reads the OSDs' Deployments.
+func (c *Daemons) deployments(ctx context.Context, cl *cephv1.CephCluster, from client.Reader, seen *DaemonSeen) error {
+	deps, err := kube.List(ctx, from, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
 	if err != nil {
 		return fmt.Errorf("listing the OSDs' Deployments: %w", err)
 	}
@@ -189,7 +204,7 @@ func liveOf(d *appsv1.Deployment) plan.Live {
 	l := plan.Live{
 		Skipped: kube.Skipped(d), Stopped: d.Spec.Replicas != nil && *d.Spec.Replicas == 0,
 		Ready: d.Status.ReadyReplicas > 0, Settled: d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == d.Status.Replicas,
-		Host: d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname],
+		Host: d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname], WasDown: d.Annotations[spec.WasDownAnnotation] != "",
 	}
 	var r prepare.Result
 	if json.Unmarshal([]byte(d.Annotations[spec.RecordAnnotation]), &r) == nil && r.UUID != "" {
@@ -218,6 +233,9 @@ func (s *DaemonSeen) build(cl *cephv1.CephCluster) {
 		}
 		if s.State.Live[d.ID].Stopped {
 			want.Spec.Replicas = live.Spec.Replicas
+		}
+		if v := live.Annotations[spec.WasDownAnnotation]; v != "" && !s.State.Known[d.ID].Up {
+			want.Annotations[spec.WasDownAnnotation] = v
 		}
 		if pods.UpToDate(live, want) {
 			pods.KeepNodeImage(want, live, s.Cluster.NodeImage)
@@ -281,31 +299,13 @@ func (c *Daemons) update(ctx context.Context, cl *cephv1.CephCluster, commander 
 	if !seen.State.Answered {
 		return nil
 	}
-	if len(seen.Outdated) == 0 {
+	if len(seen.Outdated) == 0 && !seen.starts() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for _, id := range seen.Outdated {
-		if image(seen.Live[id]) == seen.Cluster.CephImage {
-			continue
-		}
-		r, err := commander.Mon(ctx, ceph.Cmd("versions"))
-		if err != nil {
-			return fmt.Errorf("asking for the versions of the daemons: %w", err)
-		}
-		running, err := release.ParseRunning(r.Out)
-		if err != nil {
-			return fmt.Errorf("reading the versions of the daemons: %w", err)
-		}
-		target, err := release.ParseLabel(cl.Status.CephVersion.Version)
-		if err != nil {
-			return fmt.Errorf("reading the accepted Ceph version: %w", err)
-		}
-		if g := release.MayStart(release.OSD, target, running); !g.Open {
-			seen.Gate = g.Message(release.OSD, target)
-		}
-		break
+	if err := seen.gates(ctx, cl, commander); err != nil {
+		return err
 	}
 	if len(seen.Roll.Next) == 0 || seen.Gate != "" || cl.Spec.SkipUpgradeChecks {
 		return nil
@@ -321,6 +321,49 @@ func (c *Daemons) update(ctx context.Context, cl *cephv1.CephCluster, commander 
 		}
 	}
 	seen.Stop = &answer
+	return nil
+}
+
+// starts says that an OSD is about to be started for the first time.
+func (s *DaemonSeen) starts() bool {
+	return slices.ContainsFunc(s.Decisions, func(d plan.Decision) bool { return d.What == plan.Create || d.What == plan.Rebuild })
+}
+
+// changesImage says that OSD id runs, or would run again, another image than the
+// accepted one.
+func (s *DaemonSeen) changesImage(id int) bool {
+	live := s.Live[id]
+	return live != nil && image(live) != s.Cluster.CephImage
+}
+
+// gates finds what must come before OSDs of the accepted version.
+func (s *DaemonSeen) gates(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander) error {
+	if !s.starts() && !slices.ContainsFunc(s.Outdated, s.changesImage) {
+		return nil
+	}
+	r, err := commander.Mon(ctx, ceph.Cmd("versions"))
+	if err != nil {
+		return fmt.Errorf("asking for the versions of the daemons: %w", err)
+	}
+	running, err := release.ParseRunning(r.Out)
+	if err != nil {
+		return fmt.Errorf("reading the versions of the daemons: %w", err)
+	}
+	target, err := release.ParseLabel(cl.Status.CephVersion.Version)
+	if err != nil {
+		return fmt.Errorf("reading the accepted Ceph version: %w", err)
+	}
+	g := release.MayStart(release.OSD, target, running)
+	if g.Open {
+		return nil
+	}
+	if slices.ContainsFunc(s.Outdated, s.changesImage) {
+		s.Gate = g.Message(release.OSD, target)
+	}
+	// A first OSD does not wait for a mgr to run, only for old daemons to be gone.
+	if slices.ContainsFunc(g.Blockers, func(b release.Blocker) bool { return b.Count > 0 }) {
+		s.StartGate = g.Message(release.OSD, target)
+	}
 	return nil
 }
 
@@ -350,6 +393,10 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 		want := seen.Wanted[d.ID]
 		switch d.What {
 		case plan.Create, plan.Rebuild:
+			if seen.StartGate != "" {
+				p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: ceph.OSDName(d.ID) + " is not started yet: " + seen.StartGate, For: 10 * time.Second}
+				continue
+			}
 			if want != nil {
 				p.Apply = append(p.Apply, want)
 			}
@@ -357,7 +404,12 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 				p.Events = append(p.Events, kit.Event{Reason: "OSDRebuilt", Message: d.Why})
 			}
 		case plan.Keep:
-			if want != nil && !slices.Contains(seen.Outdated, d.ID) || slices.Contains(seen.Down, d.ID) {
+			switch {
+			case want == nil || seen.Gate != "" && seen.changesImage(d.ID):
+			case slices.Contains(seen.Down, d.ID):
+				want.Annotations[spec.WasDownAnnotation] = "true"
+				p.Apply = append(p.Apply, want)
+			case !slices.Contains(seen.Outdated, d.ID):
 				p.Apply = append(p.Apply, want)
 			}
 		case plan.Ask:

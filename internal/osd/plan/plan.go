@@ -42,6 +42,8 @@ type Live struct {
 	// Ready when its pod answers, Settled when the Deployment's controller has
 	// caught up with its spec.
 	Skipped, Stopped, Ready, Settled bool
+	// WasDown is the durable mark that it was down already when it was updated last.
+	WasDown bool
 }
 
 // State is everything that bears on the decisions.
@@ -175,12 +177,14 @@ type Rolling struct {
 // Roll finds the next OSDs to update: those of one host together, since Ceph's
 // failure domain is a host or more and they can then go at once. An outdated OSD
 // that is down is updated by itself, without waiting for anything: the new
-// template may be what it needs.
+// template may be what it needs. Such an OSD is not waited for afterwards either: the
+// update did not stop it, and a dead disk must not hold up all others. What may stop
+// is for Ceph to say.
 func Roll(s State, outdated []int, limit int) (down []int, r Rolling) {
 	r.Left = len(outdated)
 	for _, id := range sortedIDs(s.Live) {
 		l := s.Live[id]
-		if !l.Skipped && !l.Stopped && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
+		if !l.Skipped && !l.Stopped && !l.WasDown && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
 			r.Moving = append(r.Moving, id)
 		}
 	}

@@ -112,4 +112,9 @@ func TestRoll(t *testing.T) {
 	if down, _ = Roll(s, []int{0, 1, 2, 3}, 20); len(down) != 1 || down[0] != 0 {
 		t.Errorf("an outdated OSD that is down: %v", down)
 	}
+	// It does not come back, since its disk is dead: the others are not held up.
+	s.Live[0] = live("n1", func(l *Live) { l.Ready, l.WasDown = false, true })
+	if _, r = Roll(s, []int{1, 2, 3}, 20); len(r.Moving) != 0 || len(r.Next) == 0 {
+		t.Errorf("a dead OSD holds up the others: %+v", r)
+	}
 }

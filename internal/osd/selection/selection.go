@@ -26,7 +26,8 @@ const DeviceClassLabel = "osd.rook.io/device-class"
 
 // Node is a node that holds OSDs.
 type Node struct {
-	// Name of the Node object, Host its hostname label.
+	// Name of the Node object, Host its label kubernetes.io/hostname, to which pods are
+	// pinned whatever label spec.storage.nodes goes by.
 	Name, Host string
 	// Index in spec.storage.nodes, -1 with useAllNodes.
 	Index     int
@@ -125,7 +126,7 @@ func (r *Result) add(node *corev1.Node, i int, n cephv1.Node, spec *cephv1.Clust
 		r.Waiting[node.Name] = why
 	}
 	r.Nodes = append(r.Nodes, Node{
-		Name: node.Name, Host: node.Labels[hostLabel], Index: i, Selection: sel, Resources: n.Resources, CrushRoot: settings.CrushRoot,
+		Name: node.Name, Host: node.Labels[corev1.LabelHostname], Index: i, Selection: sel, Resources: n.Resources, CrushRoot: settings.CrushRoot,
 	})
 }
 

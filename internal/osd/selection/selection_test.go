@@ -125,3 +125,15 @@ func TestTopology(t *testing.T) {
 		}
 	}
 }
+
+// Nodes may be named by another label; pods are pinned by kubernetes.io/hostname.
+func TestPodsArePinnedByTheHostname(t *testing.T) {
+	n := node("n1", func(n *corev1.Node) { n.Labels["example.com/name"] = "one" })
+	spec := cephv1.ClusterSpec{Storage: cephv1.StorageScopeSpec{
+		Nodes: []cephv1.Node{{Name: "one"}}, Selection: cephv1.Selection{UseAllDevices: ptr.To(true)},
+	}}
+	r := Resolve(&spec, []corev1.Node{n}, "example.com/name")
+	if len(r.Nodes) != 1 || r.Nodes[0].Host != "n1" {
+		t.Errorf("%+v", r)
+	}
+}

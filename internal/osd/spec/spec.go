@@ -44,6 +44,8 @@ const (
 	RecordAnnotation = "castellan.ceph.io/osd-record"
 	// LocationAnnotation is the CRUSH location that the OSD was made with.
 	LocationAnnotation = "castellan.ceph.io/crush-location"
+	// WasDownAnnotation marks an OSD that was down when it was updated, until it is up.
+	WasDownAnnotation = "castellan.ceph.io/osd-was-down"
 	// RequestLabel on a status ConfigMap says which request it answers.
 	RequestLabel = "castellan.ceph.io/request"
 )
