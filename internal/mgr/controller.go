@@ -120,15 +120,19 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 // objects reads the mgrs' objects.
 func (c *Controller) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Seen) error {
 	match := []client.ListOption{client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App}}
-	deps, err := kube.List(ctx, c.Cache, &appsv1.DeploymentList{}, match...)
-	if err != nil {
-		return fmt.Errorf("listing the mgrs' Deployments: %w", err)
+	if err := deployments(ctx, c.Cache, seen, match); err != nil {
+		return err
 	}
-	for i := range deps.Items {
-		d := &deps.Items[i]
-		if id := d.Labels["mgr"]; d.Name == spec.Name(id) {
-			seen.Live[id] = d
+	for i := range cl.Spec.Mgr.EffectiveCount() {
+		if seen.Live[spec.ID(i)] != nil {
+			continue
 		}
+		// Before a mgr is started, the API server is asked: the cache may be behind, and
+		// it does not hold Deployments that somebody else has made.
+		if err := deployments(ctx, c.Access.Live, seen, match); err != nil {
+			return err
+		}
+		break
 	}
 	list, err := kube.List(ctx, c.Cache, &corev1.PodList{}, match...)
 	if err != nil {
@@ -147,6 +151,21 @@ func (c *Controller) objects(ctx context.Context, cl *cephv1.CephCluster, seen *
 		}
 	}
 	return c.password(ctx, cl, seen)
+}
+
+// deployments reads the mgrs' Deployments.
+func deployments(ctx context.Context, from client.Reader, seen *Seen, match []client.ListOption) error {
+	deps, err := kube.List(ctx, from, &appsv1.DeploymentList{}, match...)
+	if err != nil {
+		return fmt.Errorf("listing the mgrs' Deployments: %w", err)
+	}
+	for i := range deps.Items {
+		d := &deps.Items[i]
+		if id := d.Labels["mgr"]; d.Name == spec.Name(id) {
+			seen.Live[id] = d
+		}
+	}
+	return nil
 }
 
 // ceph asks for users, the active mgr, modules and settings. Mons that do not
@@ -307,7 +326,8 @@ func wanted(id string, count int) bool {
 	return false
 }
 
-// update restarts one outdated mgr, if all others are up.
+// update restarts one outdated mgr, if all others are up. One that is not up itself
+// waits for nobody: the new template may be what it needs.
 func update(seen Seen, outdated []*appsv1.Deployment, p *kit.Plan) {
 	if len(outdated) == 0 {
 		return
@@ -315,12 +335,13 @@ func update(seen Seen, outdated []*appsv1.Deployment, p *kit.Plan) {
 	slices.SortStableFunc(outdated, func(a, b *appsv1.Deployment) int { return rank(seen, a) - rank(seen, b) })
 	next := outdated[0]
 	id := next.Spec.Selector.MatchLabels["mgr"]
+	broken := seen.Live[id].Status.ReadyReplicas < 1
 	if live := seen.Live[id]; image(live) != image(next) && seen.Mons != "" {
 		p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: seen.Mons, For: 10 * time.Second}
 		return
 	}
 	for other, d := range seen.Live {
-		if other != id && d.Status.ReadyReplicas < 1 {
+		if other != id && d.Status.ReadyReplicas < 1 && !broken {
 			p.Wait = &kit.Wait{Reason: "MgrStarting", Message: "mgr " + id + " is updated when mgr " + other + " is ready", For: 5 * time.Second}
 			return
 		}
@@ -329,8 +350,11 @@ func update(seen Seen, outdated []*appsv1.Deployment, p *kit.Plan) {
 	p.Wait = &kit.Wait{Reason: "MgrUpdating", Message: "mgr " + id + " restarts with a new specification", For: 2 * time.Second}
 }
 
-// rank puts the active mgr last.
+// rank puts the active mgr last, and one that is not up first.
 func rank(seen Seen, d *appsv1.Deployment) int {
+	if live := seen.Live[d.Spec.Selector.MatchLabels["mgr"]]; live != nil && live.Status.ReadyReplicas < 1 {
+		return -1
+	}
 	if d.Spec.Selector.MatchLabels["mgr"] == seen.Stat.Active {
 		return 1
 	}

@@ -1,0 +1,48 @@
+package mgr
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/castellan-storage/castellan/internal/ceph/mgr"
+	"github.com/castellan-storage/castellan/internal/kit"
+)
+
+func deployment(id string, ready int32) *appsv1.Deployment {
+	d := &appsv1.Deployment{}
+	d.Name = "rook-ceph-mgr-" + id
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"mgr": id}}
+	d.Status.ReadyReplicas = ready
+	return d
+}
+
+// Two mgrs that a bad spec has broken do not wait for each other when it is corrected.
+func TestBrokenMgrsAreUpdatedAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		a, b   int32
+		active string
+		want   string
+	}{
+		{"both are up: the standby first", 1, 1, "a", "rook-ceph-mgr-b"},
+		{"both are broken", 0, 0, "", "rook-ceph-mgr-a"},
+		{"the active one is broken, and still counts as active", 0, 1, "a", "rook-ceph-mgr-a"},
+		{"the standby is broken", 1, 0, "a", "rook-ceph-mgr-b"},
+	} {
+		seen := Seen{Live: map[string]*appsv1.Deployment{"a": deployment("a", tc.a), "b": deployment("b", tc.b)}, Stat: mgr.Stat{Active: tc.active}}
+		var p kit.Plan
+		update(seen, []*appsv1.Deployment{deployment("a", 0), deployment("b", 0)}, &p)
+		if len(p.Apply) != 1 || p.Apply[0].GetName() != tc.want {
+			t.Errorf("%s: %v, %+v", tc.name, p.Apply, p.Wait)
+		}
+	}
+	// One that is up waits for the others.
+	seen := Seen{Live: map[string]*appsv1.Deployment{"a": deployment("a", 1), "b": deployment("b", 0)}}
+	var p kit.Plan
+	update(seen, []*appsv1.Deployment{deployment("a", 1)}, &p)
+	if len(p.Apply) != 0 || p.Wait == nil {
+		t.Errorf("%v, %+v", p.Apply, p.Wait)
+	}
+}
