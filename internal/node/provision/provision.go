@@ -138,7 +138,8 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 	return seen, verdicts, nil
 }
 
-// carryOut runs one command after a last look at each device it writes to.
+// carryOut runs one command after a last look at each device it writes to: nobody
+// holds it, and ceph-volume still finds nothing on it.
 func carryOut(ctx context.Context, node Node, runner run.Runner, c prepare.Command, devices []device.Device) error {
 	for _, p := range c.Devices {
 		i := device.Find(devices, p)
@@ -147,6 +148,15 @@ func carryOut(ctx context.Context, node Node, runner run.Runner, c prepare.Comma
 		}
 		if err := node.Free(ctx, devices[i]); err != nil {
 			return fmt.Errorf("preparing %s: %w", p, err)
+		}
+		// Preparing the disks before this one has taken minutes, and not every use of a
+		// disk holds it open or has a BlueStore label.
+		item, err := node.Inventory(ctx, devices[i].Path)
+		if err != nil {
+			return fmt.Errorf("preparing %s: %w", p, err)
+		}
+		if !item.Available {
+			return fmt.Errorf("preparing %s: it was free when it was chosen, and now ceph-volume rejects it: %s", p, strings.Join(item.Rejected, "; "))
 		}
 	}
 	if _, err := runner.Run(ctx, "ceph-volume", c.Args...); err != nil {

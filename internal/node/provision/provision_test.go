@@ -128,6 +128,21 @@ func TestOneBadDiskDoesNotStopTheOther(t *testing.T) {
 	}
 }
 
+// Preparing the first disk takes minutes, and meanwhile somebody makes a file system on
+// the second.
+func TestADiskThatIsTakenMeanwhileIsNotWrittenTo(t *testing.T) {
+	f := node("sdb", "sdc")
+	f.rejects = map[string]string{}
+	runner := runnerFunc(func(ctx context.Context, name string, args ...string) ([]byte, error) {
+		f.rejects["/dev/sdc"] = "Has a FileSystem"
+		return f.Run(ctx, name, args...)
+	})
+	r, err := Run(t.Context(), f, runner, choice.Selection{UseAll: true}, choice.Facts{FSID: fsid}, func(context.Context, Report) error { return nil })
+	if err != nil || r.State != Failed || len(f.ran) != 1 || !strings.Contains(strings.Join(r.Problems, "\n"), "Has a FileSystem") {
+		t.Errorf("%+v, %v, ran %v", r, err, f.ran)
+	}
+}
+
 // A command that says it succeeded and made nothing is a failure: what counts
 // is what is on the disks.
 func TestSuccessIsWhatIsOnTheDisks(t *testing.T) {
