@@ -192,6 +192,17 @@ func (c *Controller) traces(ctx context.Context, cl *cephv1.CephCluster, seen *S
 	for _, p := range claims.Items {
 		seen.Traces.Mons = append(seen.Traces.Mons, "PersistentVolumeClaim "+p.Name)
 	}
+	if st := cl.Status.CephStatus; st != nil && st.FSID != "" {
+		seen.Traces.Ran = "this CephCluster has run with fsid " + st.FSID
+		return nil
+	}
+	osds, err := kube.List(ctx, c.Access.Live, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": "rook-ceph-osd"})
+	if err != nil {
+		return fmt.Errorf("looking for OSDs of an earlier cluster: %w", err)
+	}
+	if len(osds.Items) > 0 {
+		seen.Traces.Ran = fmt.Sprintf("%d Deployments of OSDs", len(osds.Items))
+	}
 	return nil
 }
 

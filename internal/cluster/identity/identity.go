@@ -132,6 +132,9 @@ type Traces struct {
 	Secret, Endpoints bool
 	// Mons are Deployments, pods or volume claims of mons, by name.
 	Mons []string
+	// Ran says how else it is known that Ceph has run here, "" if it is not: by the
+	// CephCluster's status, or by OSDs.
+	Ran string
 }
 
 // MayFound reports whether a new cluster may be founded; if not, the message
@@ -146,6 +149,9 @@ func (t Traces) MayFound() (bool, string) {
 		signs = append(signs, "ConfigMap rook-ceph-mon-endpoints")
 	}
 	signs = append(signs, t.Mons...)
+	if t.Ran != "" {
+		signs = append(signs, t.Ran)
+	}
 	if len(signs) == 0 {
 		return true, ""
 	}

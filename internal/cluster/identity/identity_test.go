@@ -81,7 +81,7 @@ func TestMayFoundOnlyOnCleanGround(t *testing.T) {
 	if ok, why := (Traces{}).MayFound(); !ok {
 		t.Error(why)
 	}
-	for _, tr := range []Traces{{Secret: true}, {Endpoints: true}, {Mons: []string{"Deployment rook-ceph-mon-a"}}} {
+	for _, tr := range []Traces{{Secret: true}, {Endpoints: true}, {Mons: []string{"Deployment rook-ceph-mon-a"}}, {Ran: "3 Deployments of OSDs"}} {
 		if ok, why := tr.MayFound(); ok || why == "" {
 			t.Errorf("%+v: %v %q", tr, ok, why)
 		}
