@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
-	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -48,7 +47,7 @@ func TestNoOSDGoesBeforeTheGate(t *testing.T) {
 	}
 	marked := map[string]bool{}
 	for _, o := range p.Apply {
-		marked[o.(kit.Object).GetName()] = o.GetAnnotations()[spec.WasDownAnnotation] != ""
+		marked[o.GetName()] = o.GetAnnotations()[spec.WasDownAnnotation] != ""
 	}
 	if !marked[spec.Name(0)] || marked[spec.Name(1)] {
 		t.Errorf("only the OSD that was down is marked so: %v", marked)
