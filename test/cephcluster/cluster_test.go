@@ -396,8 +396,11 @@ func TestSpecEdits(t *testing.T) {
 	begun := edit(func(cl *cephv1.CephCluster) { cl.Spec.Mgr.Count = 1 })
 	sim.Eventually(t, 10*time.Second, "one mgr", func() error {
 		var list appsv1.DeploymentList
-		if err := r.c.List(t.Context(), &list, client.InNamespace(r.ns), client.MatchingLabels{"app": "rook-ceph-mgr"}); err != nil || len(list.Items) != 1 {
-			return fmt.Errorf("%d mgrs, %v", len(list.Items), err)
+		if err := r.c.List(t.Context(), &list, client.InNamespace(r.ns), client.MatchingLabels{"app": "rook-ceph-mgr"}); err != nil {
+			return err
+		}
+		if len(list.Items) != 1 {
+			return fmt.Errorf("%d mgrs", len(list.Items))
 		}
 		return nil
 	})

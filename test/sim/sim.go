@@ -184,7 +184,7 @@ func (w *World) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(20 * time.Millisecond):
 			if err := w.step(ctx); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				w.t.Errorf("simulated nodes: %v", err)
 				return
@@ -697,7 +697,7 @@ func Eventually(t testing.TB, limit time.Duration, what string, try func() error
 		if err = try(); err == nil {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 	}
 	t.Fatalf("%s: not within %v: %v", what, limit, err)
 }

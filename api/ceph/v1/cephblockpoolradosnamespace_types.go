@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ImplicitRadosNamespace, as spec.name of a CephBlockPoolRadosNamespace,
+// ImplicitRadosNamespace as spec.name of a CephBlockPoolRadosNamespace
 // means the namespace without a name that every pool has.
 const ImplicitRadosNamespace = "<implicit>"
 

@@ -114,7 +114,7 @@ func Opaque(c podspec.Cluster, name string, data map[string][]byte) *corev1.Secr
 func Version(s *corev1.Secret) string {
 	h := sha256.New()
 	for _, k := range slices.Sorted(maps.Keys(s.Data)) {
-		fmt.Fprintf(h, "%s\x00%d\x00%s", k, len(s.Data[k]), s.Data[k])
+		_, _ = fmt.Fprintf(h, "%s\x00%d\x00%s", k, len(s.Data[k]), s.Data[k])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

@@ -79,12 +79,12 @@ func ID(i int) string {
 // Index is the inverse of ID, or an error for what ID never makes.
 func Index(id string) (int, error) {
 	if id == "" || len(id) > 6 {
-		return 0, fmt.Errorf("mon id %q is not one of a, b, ..., z, aa, ...", id)
+		return 0, fmt.Errorf("mon id %q is none of a, b and so on to z, then aa, ab and so on", id)
 	}
 	n := 0
 	for _, c := range id {
 		if c < 'a' || c > 'z' {
-			return 0, fmt.Errorf("mon id %q is not one of a, b, ..., z, aa, ...", id)
+			return 0, fmt.Errorf("mon id %q is none of a, b and so on to z, then aa, ab and so on", id)
 		}
 		n = n*26 + int(c-'a') + 1
 	}

@@ -259,7 +259,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("reported %v", err)
 	}
 	ticks <- t0.Add(25 * time.Hour) // it goes on after a failure
-	<-reported
+	if err := <-reported; !errors.Is(err, d.err) {
+		t.Errorf("reported %v the second time", err)
+	}
 	cancel()
 	<-ended
 }

@@ -118,12 +118,12 @@ func newGuestUpCmd(name *string) *cobra.Command {
 				return err
 			}
 			out := c.OutOrStdout()
-			fmt.Fprintf(out, "The guest %s is up after %.1f s: Linux %s, address %s, %d disks.\n",
+			_, _ = fmt.Fprintf(out, "The guest %s is up after %.1f s: Linux %s, address %s, %d disks.\n",
 				g.Name(), time.Since(began).Seconds(), info.Kernel, g.Address().Addr(), f.disks)
 			if len(info.MissingModules) > 0 {
-				fmt.Fprintf(out, "Its kernel lacks these modules: %s.\n", strings.Join(info.MissingModules, ", "))
+				_, _ = fmt.Fprintf(out, "Its kernel lacks these modules: %s.\n", strings.Join(info.MissingModules, ", "))
 			}
-			fmt.Fprintf(out, "Run something in it: castellan-lab guest exec%s lsblk\n", nameFlag(*name))
+			_, _ = fmt.Fprintf(out, "Run something in it: castellan-lab guest exec%s lsblk\n", nameFlag(*name))
 			return nil
 		},
 	}
@@ -232,7 +232,7 @@ func newGuestPutCmd(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer f.Close()
+			defer func() { _ = f.Close() }()
 			st, err := f.Stat()
 			if err != nil {
 				return err
@@ -263,7 +263,7 @@ func newGuestGetCmd(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer os.Remove(tmp.Name())
+			defer func() { _ = os.Remove(tmp.Name()) }() // gone already after the rename
 			if err := errors.Join(g.Get(c.Context(), args[0], tmp), tmp.Close()); err != nil {
 				return err
 			}
@@ -283,17 +283,17 @@ func newGuestStatusCmd() *cobra.Command {
 				return err
 			}
 			if len(all) == 0 {
-				fmt.Fprintln(c.OutOrStdout(), "No guest is up.")
+				_, _ = fmt.Fprintln(c.OutOrStdout(), "No guest is up.")
 				return nil
 			}
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "NAME\tSTATE\tAGE\tPID\tMEMORY\tTAKEN\tNETWORK\tADDRESS\tDISKS")
+			_, _ = fmt.Fprintln(w, "NAME\tSTATE\tAGE\tPID\tMEMORY\tTAKEN\tNETWORK\tADDRESS\tDISKS")
 			for _, s := range all {
 				network := "own"
 				if s.Lab != "" {
 					network = "lab " + s.Lab
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\n", s.Name, s.State, age(s.Created), s.Pid,
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\n", s.Name, s.State, age(s.Created), s.Pid,
 					disk.FormatSize(s.Memory), disk.FormatSize(s.Resident), network, s.Address, s.Disks)
 			}
 			return w.Flush()
@@ -350,7 +350,7 @@ func newGuestDiskAddCmd(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s  serial %s  slot %d  %s\n", d.Path(), d.Serial, d.Slot, disk.FormatSize(d.Size))
+			_, _ = fmt.Fprintf(c.OutOrStdout(), "%s  serial %s  slot %d  %s\n", d.Path(), d.Serial, d.Slot, disk.FormatSize(d.Size))
 			return nil
 		},
 	}
@@ -378,7 +378,7 @@ itself, cannot be pulled; the error says by whom. The content is kept:
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "pulled the disk with serial %s\n", d.Serial)
+			_, _ = fmt.Fprintf(c.OutOrStdout(), "pulled the disk with serial %s\n", d.Serial)
 			return nil
 		},
 	}
@@ -399,7 +399,7 @@ func newGuestDiskPlugCmd(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s  serial %s  slot %d\n", d.Path(), d.Serial, d.Slot)
+			_, _ = fmt.Fprintf(c.OutOrStdout(), "%s  serial %s  slot %d\n", d.Path(), d.Serial, d.Slot)
 			return nil
 		},
 	}
@@ -437,13 +437,13 @@ func newGuestDiskListCmd(name *string) *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "SLOT\tDEVICE\tSERIAL\tSIZE\tHELD BY")
+			_, _ = fmt.Fprintln(w, "SLOT\tDEVICE\tSERIAL\tSIZE\tHELD BY")
 			for _, d := range disks {
 				if d.Slot == 0 {
-					fmt.Fprintf(w, "-\tpulled\t%s\t%s\t\n", d.Serial, disk.FormatSize(d.Size))
+					_, _ = fmt.Fprintf(w, "-\tpulled\t%s\t%s\t\n", d.Serial, disk.FormatSize(d.Size))
 					continue
 				}
-				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", d.Slot, d.Path(), d.Serial, disk.FormatSize(d.Size), strings.Join(d.Holders, ", "))
+				_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", d.Slot, d.Path(), d.Serial, disk.FormatSize(d.Size), strings.Join(d.Holders, ", "))
 			}
 			return w.Flush()
 		},

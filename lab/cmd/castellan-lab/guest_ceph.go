@@ -57,7 +57,7 @@ guest is booted if it is not up; the OSDs get new disks.`,
 func cephUp(c *cobra.Command, name string, f *guestFlags, osds int, db bool, layout ceph.Layout) error {
 	ctx, out, began := c.Context(), c.OutOrStdout(), time.Now()
 	step := func(name string, took time.Duration) {
-		fmt.Fprintf(out, "%6.1f s  %s (%.1f s)\n", time.Since(began).Seconds(), name, took.Seconds())
+		_, _ = fmt.Fprintf(out, "%6.1f s  %s (%.1f s)\n", time.Since(began).Seconds(), name, took.Seconds())
 	}
 	size, err := disk.ParseSize(f.diskSize)
 	if err != nil {
@@ -94,6 +94,6 @@ func cephUp(c *cobra.Command, name string, f *guestFlags, osds int, db bool, lay
 	if _, err := cluster.Up(ctx, layout); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "The cluster %s is up. Ask it: castellan-lab guest exec%s ceph status\n", cluster.FSID, nameFlag(name))
+	_, _ = fmt.Fprintf(out, "The cluster %s is up. Ask it: castellan-lab guest exec%s ceph status\n", cluster.FSID, nameFlag(name))
 	return nil
 }
