@@ -29,7 +29,7 @@ func writeReference(ctx context.Context, crdRefDocs, root string) error {
 			"--config=hack/docs/config.yaml", "--source-path="+page.types, "--output-path="+abs); err != nil {
 			return err
 		}
-		raw, err := os.ReadFile(out) //nolint:gosec // a page that was just made
+		raw, err := os.ReadFile(out)
 		if err != nil {
 			return fmt.Errorf("reading a page: %w", err)
 		}

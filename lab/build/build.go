@@ -281,7 +281,7 @@ func createLog(p string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 		return nil, fmt.Errorf("making the log: %w", err)
 	}
-	f, err := os.Create(p) //nolint:gosec // G304: named after a part
+	f, err := os.Create(p)
 	if err != nil {
 		return nil, fmt.Errorf("making the log: %w", err)
 	}

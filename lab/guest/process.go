@@ -96,7 +96,7 @@ func marked(dir string) ([]int, error) {
 	mark := []byte(envMark + "=" + dir)
 	var out []int
 	for _, p := range procs {
-		env, err := os.ReadFile(filepath.Join(p, "environ")) //nolint:gosec // the path is the caller's to choose
+		env, err := os.ReadFile(filepath.Join(p, "environ"))
 		if gone(err) || errors.Is(err, fs.ErrPermission) {
 			continue // ended meanwhile, or not ours to end
 		}

@@ -67,7 +67,7 @@ func (r *record) save(dir string) error {
 // load reads a guest's record; ErrNotUp when there is no guest of that name.
 func load(dir string) (*record, error) {
 	name := filepath.Base(dir)
-	b, err := os.ReadFile(filepath.Join(dir, recordFile)) //nolint:gosec // the path is the caller's to choose
+	b, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the guest %s is %w: start it with castellan-lab guest up --name %s", name, ErrNotUp, name)
 	}
@@ -128,7 +128,7 @@ const lockWait = 30 * time.Second
 func lock(dir string, patience time.Duration) (func(), error) {
 	deadline := time.Now().Add(patience)
 	for {
-		f, err := os.Open(dir) //nolint:gosec // the path is the caller's to choose
+		f, err := os.Open(dir)
 		if err != nil {
 			return nil, err
 		}

@@ -264,12 +264,12 @@ func spawn(dir string, rec *record, join *Join) (<-chan error, error) {
 	if err := os.Mkdir(filepath.Join(dir, socketDir), 0o700); err != nil {
 		return nil, err
 	}
-	console, err := os.OpenFile(filepath.Join(dir, consoleFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // the path is the caller's to choose
+	console, err := os.OpenFile(filepath.Join(dir, consoleFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = console.Close() }()
-	cmd := exec.Command(rec.Kernel, kernelArgs(dir, rec)...) //nolint:gosec // the kernel that the caller chose
+	cmd := exec.Command(rec.Kernel, kernelArgs(dir, rec)...)
 	cmd.Stdout, cmd.Stderr = console, console
 	cmd.Dir = dir
 	cmd.Env = []string{envMark + "=" + dir, "TMPDIR=" + memoryDir, "PATH=/usr/bin:/bin"}
@@ -330,7 +330,7 @@ func endReason(err error) error {
 
 // consoleHint is the end of the console's output, or the guest's own reason.
 func consoleHint(dir string) string {
-	b, err := os.ReadFile(filepath.Join(dir, consoleFile)) //nolint:gosec // the path is the caller's to choose
+	b, err := os.ReadFile(filepath.Join(dir, consoleFile))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(b)) == 0 {
 		return ""
 	}

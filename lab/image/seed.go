@@ -109,7 +109,7 @@ func copyXattrs(src, dst string) error {
 }
 
 func copyFile(src, dst string) (err error) {
-	in, err := os.Open(src) //nolint:gosec // G304: copying what the caller names is what this is for
+	in, err := os.Open(src)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func copyFile(src, dst string) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm()) //nolint:gosec // G304: as above
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
 	if err != nil {
 		return err
 	}

@@ -201,7 +201,7 @@ reaches the guest's address, such as a mon that runs there, and nothing else.`,
 			if err != nil {
 				return err
 			}
-			cmd := exec.CommandContext(c.Context(), args[0], args[1:]...) //nolint:gosec // the user's own command, without a shell
+			cmd := exec.CommandContext(c.Context(), args[0], args[1:]...) // the user's own command, without a shell
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 			if err := g.StartBeside(cmd); err != nil {
 				return notRun{fmt.Errorf("running %s: %w", args[0], err)}

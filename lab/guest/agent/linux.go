@@ -106,7 +106,7 @@ func (l *Linux) Disks(holders bool) ([]Disk, error) {
 
 func (l *Linux) disk(name string) (Disk, error) {
 	dir := filepath.Join(l.Root, "sys/block", name)
-	size, err := os.ReadFile(filepath.Join(dir, "size")) //nolint:gosec // the path is the caller's to choose
+	size, err := os.ReadFile(filepath.Join(dir, "size"))
 	if err != nil {
 		return Disk{}, err
 	}
@@ -115,7 +115,7 @@ func (l *Linux) disk(name string) (Disk, error) {
 		return Disk{}, fmt.Errorf("size of %s: %w", name, err)
 	}
 	// A disk without a serial has an empty file or none.
-	serial, err := os.ReadFile(filepath.Join(dir, "serial")) //nolint:gosec // the path is the caller's to choose
+	serial, err := os.ReadFile(filepath.Join(dir, "serial"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Disk{}, err
 	}
@@ -223,7 +223,7 @@ func (l *Linux) openBy(nodes []string) map[string][]string {
 			continue
 		}
 		proc := filepath.Dir(filepath.Dir(fd))
-		comm, err := os.ReadFile(filepath.Join(proc, "comm")) //nolint:gosec // the path is the caller's to choose
+		comm, err := os.ReadFile(filepath.Join(proc, "comm"))
 		if err != nil {
 			continue
 		}
@@ -273,7 +273,7 @@ func (l *Linux) CutHolders(ctx context.Context, disk string) error {
 }
 
 func (l *Linux) run(ctx context.Context, argv ...string) error {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // fixed argv of this file; names come from sysfs
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // fixed argv of this file; names come from sysfs
 	cmd.Env = l.Env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -142,7 +142,7 @@ func (m mountPoint) mount() error {
 }
 
 func copyFile(from, to string, perm os.FileMode) error {
-	src, err := os.Open(from) //nolint:gosec // the path is the caller's to choose
+	src, err := os.Open(from)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func copyFile(from, to string, perm os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
-	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm) //nolint:gosec // the path is the caller's to choose
+	dst, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
 	if err != nil {
 		return err
 	}

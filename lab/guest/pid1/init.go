@@ -168,7 +168,7 @@ func run(argv ...string) error {
 	}
 	defer func() { _ = os.Remove(out.Name()) }()
 	defer func() { _ = out.Close() }()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) //nolint:gosec // fixed argv of this file, without a shell
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // fixed argv of this file, without a shell
 	cmd.Env = environment()
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
