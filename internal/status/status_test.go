@@ -11,42 +11,76 @@ import (
 	cephstatus "github.com/castellan-storage/castellan/internal/ceph/status"
 )
 
-// healthy is a settled cluster, as Ceph and the other controllers tell it.
-func healthy(now time.Time) (*cephv1.CephCluster, Seen) {
-	cl := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Name: "rook-ceph", Namespace: "rook-ceph", Generation: 1}}
-	seen := Seen{
-		Now: now, Asked: true, Classes: []string{"hdd"},
-		Ceph:   cephstatus.Status{FSID: "676955e9-1441-4b85-aa27-40cd43dabd73", QuorumNames: []string{"a", "b", "c"}},
-		Health: cephstatus.Health{Status: cephstatus.HealthOK},
-		Versions: cephstatus.Versions{
-			"mon": {"ceph version 20.2.4": 3}, "mgr": {"ceph version 20.2.4": 2}, "osd": {"ceph version 20.2.4": 6},
-		},
-	}
-	seen.Ceph.OSDMap.NumOSDs, seen.Ceph.OSDMap.NumUp, seen.Ceph.OSDMap.NumIn = 6, 6, 6
-	seen.Ceph.PGMap.BytesTotal, seen.Ceph.PGMap.BytesUsed, seen.Ceph.PGMap.BytesAvail = 60<<30, 1<<30, 59<<30
+// all is a cluster whose every subject is ready, and what Ceph says of it.
+func all(t *testing.T) (*cephv1.CephCluster, Seen) {
+	t.Helper()
+	cl := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 	for _, name := range expected {
-		seen.Subjects = append(seen.Subjects, Subject{Name: name, Ready: true, Current: true})
+		cl.Status.Conditions = append(cl.Status.Conditions, cephv1.Condition{
+			Type: cephv1.ConditionType(name + "Ready"), Status: "True", ObservedGeneration: 2,
+		})
 	}
+	seen := Seen{Now: time.Unix(1790000000, 0), Subjects: subjects(cl), Asked: true}
+	seen.Health.Status = cephstatus.HealthOK
+	seen.Versions = cephstatus.Versions{"mon": {"ceph version 20.2.4": 3}, "overall": {"ceph version 20.2.4": 3}}
+	seen.Ceph.OSDMap.NumOSDs, seen.Ceph.OSDMap.NumUp, seen.Ceph.OSDMap.NumIn = 3, 3, 3
+	seen.Ceph.PGMap.BytesTotal, seen.Ceph.PGMap.BytesUsed, seen.Ceph.PGMap.BytesAvail = 1000, 100, 900
 	return cl, seen
 }
 
-// TestClockIsNoNews holds a steady cluster to no write at all.
-func TestClockIsNoNews(t *testing.T) {
-	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	cl, seen := healthy(now)
-	c := &Controller{}
-	first := c.Plan(cl, seen).Status.(*cephv1.CephCluster)
-	if got := first.Status.CephStatus.LastChecked; got != "2026-01-01T12:00:00Z" {
-		t.Fatalf("the first look is noted as %q", got)
+// planned is the object as it is after a pass.
+func planned(t *testing.T, cl *cephv1.CephCluster, seen Seen) *cephv1.CephCluster {
+	t.Helper()
+	next, ok := (&Controller{}).Plan(cl, seen).Status.(*cephv1.CephCluster)
+	if !ok {
+		t.Fatal("no status")
 	}
-	_, seen = healthy(now.Add(time.Minute)) // the same again, in other memory
-	second := c.Plan(first, seen).Status.(*cephv1.CephCluster)
+	return next
+}
+
+func TestAClockAloneIsNotWritten(t *testing.T) {
+	cl, seen := all(t)
+	first := planned(t, cl, seen)
+	seen.Now = seen.Now.Add(time.Hour)
+	seen.Ceph.PGMap.BytesUsed += 5 // below a hundredth
+	second := planned(t, first, seen)
 	if diff := cmp.Diff(first.Status, second.Status); diff != "" {
-		t.Errorf("a minute later nothing has changed, and the status has:\n%s", diff)
+		t.Errorf("nothing has happened, and the status changes:\n%s", diff)
 	}
-	seen.Health = cephstatus.Health{Status: cephstatus.HealthWarn}
-	third := c.Plan(second, seen).Status.(*cephv1.CephCluster)
-	if got := third.Status.CephStatus; got.LastChecked != "2026-01-01T12:01:00Z" || got.PreviousHealth != cephstatus.HealthOK {
-		t.Errorf("after the health has changed the status is %+v", got)
+	seen.Ceph.PGMap.BytesUsed += 50
+	if third := planned(t, second, seen); third.Status.CephStatus.LastChecked == second.Status.CephStatus.LastChecked || third.Status.CephStatus.Capacity.UsedBytes != 155 {
+		t.Errorf("usage has moved: %+v", third.Status.CephStatus)
+	}
+}
+
+func TestReadyIsWhatEverySubjectSays(t *testing.T) {
+	cl, seen := all(t)
+	if p := (&Controller{}).Plan(cl, seen); p.Wait != nil {
+		t.Errorf("all is well: %+v", p.Wait)
+	}
+	for i, name := range expected {
+		late := seen
+		late.Subjects = append([]Subject(nil), seen.Subjects...)
+		late.Subjects[i].Current = false
+		if p := (&Controller{}).Plan(cl, late); p.Wait == nil {
+			t.Errorf("%s speaks of an older spec, and the cluster is ready", name)
+		}
+		late.Subjects[i] = Subject{Name: name, Reason: "R", Message: "osd.3 is in the way"}
+		p := (&Controller{}).Plan(cl, late)
+		next := planned(t, cl, late)
+		if p.Wait == nil || p.Wait.Message != "osd.3 is in the way" || len(next.Status.BlockedBy) != 1 {
+			t.Errorf("%s is not ready: %+v %+v", name, p.Wait, next.Status.BlockedBy)
+		}
+	}
+	for _, change := range []func(*Seen){
+		func(s *Seen) { s.Asked, s.Silence = false, "timeout" },
+		func(s *Seen) { s.Ceph.OSDMap.NumOSDs = 0 },
+		func(s *Seen) { s.Ceph.OSDMap.NumUp = 0 },
+	} {
+		bad := seen
+		change(&bad)
+		if p := (&Controller{}).Plan(cl, bad); p.Wait == nil {
+			t.Errorf("ready with %+v", bad.Ceph.OSDMap)
+		}
 	}
 }
