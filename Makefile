@@ -32,7 +32,7 @@ down: $(LAB) ## take everything of the lab down again
 	$(LAB) down
 
 e2e: lab binaries ## end-to-end tests in labs of their own
-	cd test/e2e && go test -count=1 -timeout 60m -v ./...
+	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 60m -v ./e2e/...
 
 ## --- what is built
 
@@ -64,7 +64,10 @@ race: assets ## the same tests under the race detector
 	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -timeout 40m ./...
 
 smoke: lab ## a lab's whole life: up with three nodes, pods, disks, a storage guest, down
-	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 20m -v ./smoke/... ./guest/...
+	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 25m -v ./smoke/... ./guest
+
+smoke-guest: lab ## Ceph on LVM in the storage guest (several minutes)
+	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 60m -v ./guest/...
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz test for FUZZTIME (30s)
@@ -89,4 +92,4 @@ $(TOOLS)/crd-ref-docs:
 	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
 
 FORCE:
-.PHONY: help lab up down e2e binaries generate verify assets test race smoke fuzz fuzz-api lint tools FORCE
+.PHONY: help lab up down e2e binaries generate verify assets test race smoke smoke-guest fuzz fuzz-api lint tools FORCE
