@@ -54,7 +54,7 @@ func cleanHost(ctx context.Context, req task.Request, dataDir, file string) erro
 	if b, err := json.MarshalIndent(r, "", " "); err == nil {
 		fmt.Println(string(b))
 	}
-	if err := os.WriteFile(file, []byte(r.Summary(maxTermination)), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) { //nolint:gosec // Kubernetes reads it
+	if err := os.WriteFile(file, []byte(r.Summary(maxTermination)), 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("writing the termination message: %w", err)
 	}
 	if f := r.Failures(); len(f) > 0 {

@@ -61,7 +61,7 @@ func (r *rig) gone(limit time.Duration) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("%v: %+v", err, cl.Status.Conditions)
+		return fmt.Errorf("it is there (%w): %+v", err, cl.Status.Conditions)
 	})
 }
 
@@ -393,7 +393,7 @@ func TestTheSecondClusterTakesNothingAlong(t *testing.T) {
 	}
 	sim.Eventually(t, 20*time.Second, "finalizer", func() error {
 		if err := r.c.Get(t.Context(), client.ObjectKeyFromObject(second), second); err != nil || len(second.Finalizers) == 0 {
-			return fmt.Errorf("%v %v", second.Finalizers, err)
+			return fmt.Errorf("%v %w", second.Finalizers, err)
 		}
 		return nil
 	})
@@ -402,7 +402,7 @@ func TestTheSecondClusterTakesNothingAlong(t *testing.T) {
 	}
 	sim.Eventually(t, 20*time.Second, "the second is gone", func() error {
 		if err := r.c.Get(t.Context(), client.ObjectKeyFromObject(second), second); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%v: %+v", err, second.Status.Conditions)
+			return fmt.Errorf("it is there (%w): %+v", err, second.Status.Conditions)
 		}
 		return nil
 	})

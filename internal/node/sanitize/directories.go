@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -83,7 +84,7 @@ var fsidLine = regexp.MustCompile(`(?m)^fsid ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-
 // other clusters.
 func (h Host) fsidOf(ctx context.Context, root *os.Root, id string) (string, error) {
 	data := path.Join("mon-"+id, "data")
-	st, err := root.Stat(path.Join(data, "store.db"))
+	_, err := root.Stat(path.Join(data, "store.db"))
 	if errors.Is(err, fs.ErrNotExist) {
 		if empty, err := noFiles(root, "mon-"+id); err != nil || empty {
 			return "", errors.Join(err, errEmpty)
@@ -96,19 +97,13 @@ func (h Host) fsidOf(ctx context.Context, root *os.Root, id string) (string, err
 	if err := unlocked(root, path.Join(data, "store.db/LOCK")); err != nil {
 		return "", err
 	}
-	temp, err := os.MkdirTemp(h.Temp, "monmap-")
+	copied, err := snapshot(root, data)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("copying it to look into it: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(temp) }()
-	// ceph-mon becomes the owner of the store, so that a store that turns out to be
-	// somebody else's keeps its owner.
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		if err := os.Chown(temp, int(sys.Uid), int(sys.Gid)); err != nil {
-			return "", err
-		}
-	}
-	dir, file := filepath.Join(h.Root, data), filepath.Join(temp, "monmap")
+	defer func() { _ = root.RemoveAll(scratch) }()
+	dir := filepath.Join(h.Root, copied)
+	file := filepath.Join(dir, "monmap")
 	if _, err := h.Run.Run(ctx, "ceph-mon", "--id="+id, "--mon-data="+dir, "--extract-monmap="+file,
 		"--setuser=ceph", "--setgroup=ceph", "--setuser-match-path="+filepath.Join(dir, "store.db"),
 		"--mon-data-avail-crit=0", "--default-log-to-file=false", "--default-log-to-stderr=true"); err != nil {
@@ -123,6 +118,66 @@ func (h Host) fsidOf(ctx context.Context, root *os.Root, id string) (string, err
 		return "", errors.New("its monmap names no fsid")
 	}
 	return string(found[1]), nil
+}
+
+// scratch is where a store is looked into, on the same file system as the stores.
+const scratch = ".castellan-cleanup"
+
+// snapshot makes a copy of a mon's data, since ceph-mon writes to what it opens, and
+// the store may be somebody else's. RocksDB never changes a table once it is written,
+// so tables are linked; what else there is, is small and is copied.
+func snapshot(root *os.Root, data string) (dir string, err error) {
+	if err := root.RemoveAll(scratch); err != nil {
+		return "", err
+	}
+	dir = path.Join(scratch, "data")
+	err = fs.WalkDir(root.FS(), data, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		to := path.Join(dir, strings.TrimPrefix(p, data))
+		switch {
+		case d.IsDir():
+			err = root.MkdirAll(to, 0o700)
+		case !d.Type().IsRegular():
+			return nil
+		case strings.HasSuffix(p, ".sst"):
+			if err = root.Link(p, to); err == nil {
+				return nil
+			}
+			err = duplicate(root, p, to) // on a file system of its own
+		default:
+			err = duplicate(root, p, to)
+		}
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok && err == nil {
+			err = root.Chown(to, int(sys.Uid), int(sys.Gid)) // ceph-mon becomes the owner
+		}
+		return err
+	})
+	if err == nil {
+		err = root.Chmod(scratch, 0o711) // the owner has to get through
+	}
+	return dir, err
+}
+
+func duplicate(root *os.Root, from, to string) error {
+	in, err := root.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := root.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return errors.Join(err, out.Close())
+	}
+	return out.Close()
 }
 
 // unlocked refuses a store that a mon has open.

@@ -43,8 +43,6 @@ type Host struct {
 	Dev  string
 	Node Looker
 	Run  run.Runner
-	// Temp is a directory for what is extracted from mons' stores.
-	Temp string
 }
 
 // Clean does what a request asks for. Everything that can be done is done: one disk

@@ -61,15 +61,13 @@ type host struct {
 	devs  []device.Device
 	bad   map[string]error
 	runs  []string
-	// monmaps by --mon-data.
-	monmaps map[string]string
 	// then is called for each program.
 	then func(name string, args []string) error
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, dir: t.TempDir(), monmaps: map[string]string{}}
-	for _, d := range []string{"dev/mapper", "data", "tmp"} {
+	h := &host{t: t, dir: t.TempDir()}
+	for _, d := range []string{"dev/mapper", "data"} {
 		if err := os.MkdirAll(filepath.Join(h.dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +96,16 @@ func (h *host) Run(_ context.Context, name string, args ...string) ([]byte, erro
 	}
 	switch name {
 	case "ceph-mon":
-		return nil, os.WriteFile(value("--extract-monmap"), []byte(h.monmaps[value("--mon-data")]), 0o600)
+		store := filepath.Join(value("--mon-data"), "store.db/000008.sst")
+		fsid, err := os.ReadFile(store)
+		if err != nil {
+			return nil, err
+		}
+		// As the real one: what is opened is written to.
+		if err := os.WriteFile(filepath.Join(filepath.Dir(store), "CURRENT"), []byte("changed"), 0o600); err != nil {
+			return nil, err
+		}
+		return nil, os.WriteFile(value("--extract-monmap"), fsid, 0o600)
 	case "monmaptool":
 		fsid, err := os.ReadFile(args[1])
 		return []byte("monmaptool: monmap file\nepoch 1\nfsid " + string(fsid) + "\nlast_changed x\n"), err
@@ -116,7 +123,7 @@ func (h *host) clean(req task.Request) task.Report {
 }
 
 func (h *host) host() Host {
-	return Host{Root: filepath.Join(h.dir, "data"), Dev: h.dir, Node: h, Run: h, Temp: filepath.Join(h.dir, "tmp")}
+	return Host{Root: filepath.Join(h.dir, "data"), Dev: h.dir, Node: h, Run: h}
 }
 
 func request(osds ...task.OSD) task.Request {
@@ -397,9 +404,11 @@ func TestDirectories(t *testing.T) {
 	h := newHost(t)
 	mon := func(id, fsid string) string {
 		h.touch("mon-" + id + "/data/store.db/LOCK")
-		d := filepath.Join(h.dir, "data", "mon-"+id)
-		h.monmaps[d+"/data"] = fsid
-		return d
+		h.touch("mon-" + id + "/data/store.db/CURRENT")
+		if err := os.WriteFile(h.touch("mon-"+id+"/data/store.db/000008.sst"), []byte(fsid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Join(h.dir, "data", "mon-"+id)
 	}
 	a, b := mon("a", ours), mon("b", theirs)
 	half := h.mkdir("mon-c/data")
@@ -439,6 +448,12 @@ func TestDirectories(t *testing.T) {
 		if there(p) != stays {
 			t.Errorf("%s: there %v", p, there(p))
 		}
+	}
+	if b, err := os.ReadFile(filepath.Join(b, "data/store.db/CURRENT")); err != nil || string(b) != "x" {
+		t.Errorf("another cluster's store was written to: %s, %v", b, err)
+	}
+	if there(filepath.Join(h.dir, "data", scratch)) {
+		t.Error("the copy of a store is left")
 	}
 	// Freed, it goes at the next try.
 	lock()

@@ -57,7 +57,7 @@ var errHeld = errors.New("is held by somebody (mounted, mapped, or in use by a r
 // open opens a device for itself alone: the kernel refuses that for one which is
 // mounted, mapped, part of a volume group, or open in an OSD.
 func open(path string) (disk, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_EXCL, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_EXCL, 0) //nolint:gosec // the path is of a device that the kernel lists
 	if errors.Is(err, syscall.EBUSY) {
 		return disk{}, errHeld
 	}
