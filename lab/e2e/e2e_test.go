@@ -543,8 +543,9 @@ func TestKilledDuringBringUp(t *testing.T) {
 		return err
 	})
 	const kills = 5
+	early := 0
 	for i := range kills {
-		wait := time.Duration(200+r.IntN(4800)) * time.Millisecond
+		wait := time.Duration(200+r.IntN(2800)) * time.Millisecond
 		select {
 		case e := <-done:
 			t.Fatalf("the cluster was complete after %d kills: %v", i, e.err)
@@ -555,9 +556,16 @@ func TestKilledDuringBringUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Logf("kill %d at %s: %s", i+1, s.Status.Phase, s.Status.Message)
+		if s.Status.Phase != "Ready" {
+			early++
+		}
 		c.end(t, i%2 == 1)
 	}
 	e := <-done
+	measured(t, "killed/times-before-ready", early)
+	if early < kills/2 {
+		t.Errorf("only %d of the kills came before the cluster was complete", early)
+	}
 	measuredStages(t, e.stages)
 	if e.err != nil {
 		t.Fatal(e.err)

@@ -273,13 +273,20 @@ func (c *cluster) kill(t *testing.T) {
 	}
 }
 
-// keepLog adds what the operator has logged so far to what is searched at the end.
+// keepLog adds what the operator's containers have logged so far to what is
+// searched at the end. One that has not logged yet is passed over.
 func (c *cluster) keepLog(t *testing.T) {
 	t.Helper()
-	for _, previous := range []string{"--previous=true", "--previous=false"} {
-		r, err := c.lab.Kubectl(t.Context(), nil, "-n", ceph.Namespace, "logs", "-l", "app=rook-ceph-operator", "--tail=-1", previous)
-		if err == nil && r.Code == 0 {
-			_, _ = c.log.WriteString(r.Stdout)
+	pods := c.lab.Kube().CoreV1().Pods(ceph.Namespace)
+	list, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: "app=rook-ceph-operator"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		for _, previous := range []bool{true, false} {
+			if b, err := pods.GetLogs(p.Name, &corev1.PodLogOptions{Previous: previous}).DoRaw(t.Context()); err == nil {
+				_, _ = c.log.Write(b) // never fails
+			}
 		}
 	}
 }
