@@ -220,6 +220,40 @@ func TestWaitIsNotAnError(t *testing.T) {
 	}
 }
 
+// TestSinceIsKeptWhenOnlyTheMessageChanges has the blocker stay and its details move:
+// the time still says since when.
+func TestSinceIsKeptWhenOnlyTheMessageChanges(t *testing.T) {
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
+	message := "3 to go"
+	b.keeper.plan = func(*Keep, keepState) kit.Plan {
+		return kit.Plan{Wait: &kit.Wait{Reason: "Moving", Message: message}}
+	}
+	started := metav1.NewTime(b.clock.Now())
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.Step(time.Minute)
+	message = "2 to go"
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	c := b.condition("Ready")
+	beat := metav1.NewTime(b.clock.Now())
+	if c.Message != "2 to go" || !c.LastTransitionTime.Equal(&started) || !c.LastHeartbeatTime.Equal(&beat) {
+		t.Errorf("Ready is %+v; it is so since %s, and was last written at %s", c, started, beat)
+	}
+	// Another reason is another since.
+	b.keeper.plan = func(*Keep, keepState) kit.Plan { return kit.Plan{Wait: &kit.Wait{Reason: "Resting"}} }
+	b.clock.Step(time.Minute)
+	if _, err := b.pass(); err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.NewTime(b.clock.Now())
+	if c := b.condition("Ready"); !c.LastTransitionTime.Equal(&now) {
+		t.Errorf("Ready is %+v; the reason is another since %s", c, now)
+	}
+}
+
 func TestTerminalNamesTheFieldAndIsNotRetried(t *testing.T) {
 	b := newBench(t, keepOptions(), newKeep("ns", "a", -3))
 	res, err := b.pass()
@@ -559,6 +593,38 @@ func TestTheFinalizerStaysUntilAllIsGone(t *testing.T) {
 	if all := b.store.All(); len(all) != 0 {
 		t.Errorf("left behind: %v", all)
 	}
+}
+
+// TestATeardownAsksTheAPIServer has a cache that holds nothing of what is to go: the
+// finalizer must not go by that.
+func TestATeardownAsksTheAPIServer(t *testing.T) {
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
+	b.settle()
+	if err := b.c.Delete(t.Context(), b.keep()); err != nil {
+		t.Fatal(err)
+	}
+	env := b.env()
+	env.Client, env.Live = onlyKeeps{b.c}, b.c
+	b.keeper.client = env.Client
+	r := kit.NewReconciler(kit.Controller[*Keep, keepState](b.keeper), env, keepOptions())
+	for range 10 {
+		if _, err := r.Reconcile(t.Context(), request("ns", "a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := b.store.All(); len(all) != 0 {
+		t.Errorf("the finalizer went by an empty cache, and left behind: %v", all)
+	}
+}
+
+// onlyKeeps is a cache that holds Keeps and nothing else.
+type onlyKeeps struct{ client.Client }
+
+func (c onlyKeeps) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if _, ok := obj.(*Keep); ok {
+		return c.Client.Get(ctx, key, obj, opts...)
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
 // TestDependentsAreReadLive has the cache not know of the dependent yet.
