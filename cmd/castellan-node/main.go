@@ -13,6 +13,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"github.com/castellan-storage/castellan/internal/csi/rotate"
 )
 
 func main() {
@@ -31,6 +33,6 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd(), cleanupCmd())
-	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd())
+	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd(), rotate.Command())
 	return cmd
 }

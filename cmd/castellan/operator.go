@@ -201,7 +201,7 @@ func (p *process) manage(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := p.fill(ctx, mgr, got, list, func(data map[string]string) {
-		if scopeOf(p.operator.Namespace, data, os.Getenv).String() != wanted.String() {
+		if p.moves(ctx, got, scopeOf(p.operator.Namespace, data, os.Getenv)) {
 			cancel(errScope)
 		}
 	}); err != nil {
@@ -215,6 +215,16 @@ func (p *process) manage(ctx context.Context) error {
 	}
 	p.log.Info("stopped")
 	return nil
+}
+
+// moves says whether wanted leads to other namespaces than those of this manager. If
+// that cannot be found out, the next manager will.
+func (p *process) moves(ctx context.Context, now, wanted scope) bool {
+	if wanted.String() == now.String() {
+		return false
+	}
+	next, _, err := permitted(ctx, p.live, p.operator.Namespace, wanted)
+	return err != nil || next.String() != now.String()
 }
 
 // scope reads the wanted scope, live.

@@ -126,8 +126,28 @@ func TestDeployedRights(t *testing.T) {
 		}
 		return c.Get(ctx, types.NamespacedName{Namespace: ns, Name: "rook-ceph-mon-endpoints"}, &corev1.ConfigMap{})
 	})
+	// The same namespaces in other words are no reason to start anew; the other changes
+	// of the settings are seen.
+	cm = cm.DeepCopy()
+	cm.SetManagedFields(nil)
+	cm.SetResourceVersion("")
+	if err := unstructured.SetNestedStringMap(cm.Object, map[string]string{envCurrentOnly: "true", "OTHER_KEY": "x"}, "data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(cm), client.FieldOwner("user"), client.ForceOwnership); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed settings", func() error {
+		if !strings.Contains(log.String(), `"key":"OTHER_KEY"`) {
+			return errors.New("not seen")
+		}
+		return nil
+	})
 	stop()
 	said := log.String()
+	if strings.Contains(said, "starting anew") {
+		t.Error("the operator started anew for the same namespaces")
+	}
 	for _, line := range strings.Split(said, "\n") {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
 			t.Errorf("not allowed: %s", line)
