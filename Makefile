@@ -40,7 +40,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 binaries: ## bin/castellan (links librados) and bin/castellan-node (static)
-	CGO_ENABLED=1 go build -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
+	CGO_ENABLED=1 go build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/castellan-node ./cmd/castellan-node
 
 generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## deep copies, CRDs and the API reference from the types
