@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/choice"
+	"github.com/castellan-storage/castellan/internal/node/swap"
 )
 
 // Env is the environment variable that carries a request.
@@ -35,6 +36,8 @@ type Provision struct {
 	AllowLoop bool              `json:"allowLoop,omitempty"`
 	// Reserved are device paths held for a pending replacement.
 	Reserved map[string]string `json:"reserved,omitempty"`
+	// Pending are OSDs of this node that wait for another disk.
+	Pending []swap.Pending `json:"pending,omitempty"`
 }
 
 // Selection is choice.Selection with its patterns as text.

@@ -1,0 +1,67 @@
+package request
+
+import "github.com/castellan-storage/castellan/internal/node/swap"
+
+// LV is a logical volume by its names and its own uuid.
+type LV struct {
+	VG   string `json:"vg"`
+	Name string `json:"name"`
+	UUID string `json:"uuid,omitempty"`
+	// Size in bytes.
+	Size uint64 `json:"size,omitempty"`
+}
+
+// Sibling is another OSD whose database or WAL shares a volume group with that of the
+// OSD that is replaced; its volumes must be the same before and after.
+type Sibling struct {
+	OSD  int    `json:"osd"`
+	UUID string `json:"uuid"`
+	LVs  []LV   `json:"lvs,omitempty"`
+}
+
+// Watch asks a node to wait until its devices differ from what was reported.
+type Watch struct {
+	Namespace string         `json:"namespace"`
+	Node      string         `json:"node"`
+	ConfigMap string         `json:"configMap"`
+	FSID      string         `json:"fsid"`
+	Pending   []swap.Pending `json:"pending,omitempty"`
+	// Known are the devices of the last report, as swap.Known names them.
+	Known []string `json:"known,omitempty"`
+}
+
+// Replace asks a node to make the OSD with the given id on a new disk.
+type Replace struct {
+	Namespace string            `json:"namespace"`
+	Node      string            `json:"node"`
+	ConfigMap string            `json:"configMap"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	FSID      string            `json:"fsid"`
+	MonHost   string            `json:"monHost"`
+	OSD       int               `json:"osd"`
+	// OldUUID is the uuid of the OSD that was destroyed.
+	OldUUID string `json:"oldUUID"`
+	// Device is the new disk; its serial must be Serial, unless that is empty.
+	Device string `json:"device"`
+	Serial string `json:"serial,omitempty"`
+	// MinSize in bytes; a smaller disk is refused. 0 is Ceph's own minimum.
+	MinSize     uint64 `json:"minSize,omitempty"`
+	Mode        string `json:"mode"` // raw or lvm
+	Encrypted   bool   `json:"encrypted,omitempty"`
+	DB          *LV    `json:"db,omitempty"`
+	WAL         *LV    `json:"wal,omitempty"`
+	DeviceClass string `json:"deviceClass,omitempty"`
+	// Siblings share a volume group with DB or WAL.
+	Siblings  []Sibling `json:"siblings,omitempty"`
+	AllowLoop bool      `json:"allowLoop,omitempty"`
+	// Pending are the other slots of the node that wait for a disk: their old
+	// uuids are not reported, and what is theirs is not touched.
+	Pending []swap.Pending `json:"pending,omitempty"`
+}
+
+// Close asks a node to close the dm-crypt mappings of an OSD's volumes.
+type Close struct {
+	OSD  int    `json:"osd"`
+	UUID string `json:"uuid"`
+	LVs  []LV   `json:"lvs,omitempty"`
+}

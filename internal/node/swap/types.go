@@ -1,0 +1,58 @@
+// Package swap finds the disk that has taken the place of a destroyed OSD's disk.
+//
+// It is pure: devices and pending replacements in, an outcome out. It must not
+// guess: a disk is the replacement only with proof, and what is ambiguous is a
+// question to the user.
+package swap
+
+import "strconv"
+
+// Disk is what was recorded of an OSD's old disk.
+type Disk struct {
+	Serial     string `json:"serial,omitempty"`
+	WWN        string `json:"wwn,omitempty"`
+	ByPath     string `json:"byPath,omitempty"`
+	ByID       string `json:"byID,omitempty"`
+	Size       uint64 `json:"size,omitempty"`
+	Rotational bool   `json:"rotational,omitempty"`
+}
+
+// Pending is an OSD that is destroyed and waits for another disk.
+type Pending struct {
+	OSD int `json:"osd"`
+	// UUID is the old OSD's.
+	UUID  string `json:"uuid"`
+	Old   Disk   `json:"old,omitzero"`
+	Class string `json:"class,omitempty"`
+	// With is the device that the user has named (osd.rook.io/replace-with), or "".
+	With string `json:"with,omitempty"`
+	// DBLV says that the OSD has a database or WAL volume on another device.
+	DBLV bool `json:"dbLV,omitempty"`
+}
+
+// Match is a disk that is proven to be the replacement of an OSD's disk.
+type Match struct {
+	OSD int `json:"osd"`
+	// Device is a stable path of the disk: by-path, or by-id.
+	Device string `json:"device"`
+	Serial string `json:"serial,omitempty"`
+	// Proof says for the user why it is the replacement.
+	Proof string `json:"proof"`
+	// Warnings are differences that do not speak against it: size, class.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Outcome of a look at a node's devices.
+type Outcome struct {
+	Matches map[int]Match `json:"matches,omitempty"`
+	// Reserved are device paths that nothing else may use, with the reason.
+	Reserved map[string]string `json:"reserved,omitempty"`
+	// Questions are for the user, by OSD.
+	Questions map[int]string `json:"questions,omitempty"`
+}
+
+// Known is one device as a watch knows it: two devices that differ in any of this
+// are two devices.
+func Known(path, serial string, size uint64) string {
+	return path + " " + serial + " " + strconv.FormatUint(size, 10)
+}
