@@ -45,13 +45,6 @@ type Lab struct {
 	Begun time.Time
 }
 
-// Stage is something that a person waits for.
-type Stage struct {
-	Name string
-	// At is when it was reached, counted from the CephCluster being applied.
-	At time.Duration
-}
-
 func (l *Lab) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(l.Out, "%6.1fs  %s\n", time.Since(l.Begun).Seconds(), fmt.Sprintf(format, args...))
 }
@@ -71,11 +64,18 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 	}
 	applied := time.Now()
 	l.say("CephCluster is applied")
-	stages, err := l.follow(ctx, applied)
-	if err != nil {
-		return stages, err
+	t := newTimeline(applied)
+	if err := l.follow(ctx, t); err != nil {
+		return t.Stages(), err
 	}
-	return stages, l.roundTrip(ctx)
+	// Ceph says HEALTH_OK also while PGs are being made.
+	if err := l.clean(ctx, t); err != nil {
+		return t.Stages(), err
+	}
+	if err := l.roundTrip(ctx); err != nil {
+		return t.Stages(), err
+	}
+	return t.Stages(), l.clean(ctx, nil)
 }
 
 // install applies everything in deploy, with the lab's image and settings.
@@ -147,89 +147,6 @@ func (l *Lab) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte
 	return out.Bytes(), nil
 }
 
-// status is the part of a CephCluster that is followed.
-type status struct {
-	Status struct {
-		Phase   string `json:"phase"`
-		Message string `json:"message"`
-		Mon     struct {
-			InQuorum int `json:"inQuorum"`
-		} `json:"mon"`
-		OSD struct {
-			Up, Total int
-		} `json:"osd"`
-		Ceph struct {
-			Health  string                              `json:"health"`
-			Details map[string]struct{ Message string } `json:"details"`
-		} `json:"ceph"`
-		BlockedBy []struct{ Subject, Reason, Message string } `json:"blockedBy"`
-	} `json:"status"`
-}
-
-// follow watches the CephCluster until it is ready and healthy.
-func (l *Lab) follow(ctx context.Context, applied time.Time) ([]Stage, error) {
-	var stages []Stage
-	reached := map[string]bool{}
-	stage := func(name string) {
-		if !reached[name] {
-			reached[name] = true
-			at := time.Since(applied)
-			stages = append(stages, Stage{name, at})
-			l.say("%s (%.1f s after the CephCluster was applied)", name, at.Seconds())
-		}
-	}
-	told := ""
-	tick := time.NewTicker(300 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		out, err := l.kubectl(ctx, nil, "-n", Namespace, "get", "cephcluster", "rook-ceph", "-o", "json")
-		var s status
-		if err == nil {
-			err = json.Unmarshal(out, &s)
-		}
-		if err != nil {
-			return stages, fmt.Errorf("following the CephCluster: %w", err)
-		}
-		st := s.Status
-		if st.Mon.InQuorum >= 3 {
-			stage("3 mons in quorum")
-		}
-		if l.OSDs > 0 && st.OSD.Up >= l.OSDs {
-			stage(fmt.Sprintf("%d OSDs up", st.OSD.Up))
-		}
-		if st.Phase == "Ready" {
-			stage("phase Ready")
-		}
-		if st.Phase == "Ready" && st.Ceph.Health == "HEALTH_OK" {
-			stage("HEALTH_OK")
-			return stages, nil
-		}
-		if msg := waiting(s); msg != told {
-			told = msg
-			l.say("waiting: %s", msg)
-		}
-		select {
-		case <-ctx.Done():
-			return stages, fmt.Errorf("waiting for the cluster: %w; last seen: %s", ctx.Err(), told)
-		case <-tick.C:
-		}
-	}
-}
-
-func waiting(s status) string {
-	var parts []string
-	for _, b := range s.Status.BlockedBy {
-		parts = append(parts, b.Subject+" ("+b.Reason+": "+b.Message+")")
-	}
-	for code, d := range s.Status.Ceph.Details {
-		parts = append(parts, code+" ("+d.Message+")")
-	}
-	if len(parts) == 0 {
-		return s.Status.Phase + " " + s.Status.Message
-	}
-	return strings.Join(parts, "; ")
-}
-
 // Tool runs a Ceph tool in the toolbox pod.
 func (l *Lab) Tool(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	call := []string{"-n", Namespace, "exec", "-i", "deploy/rook-ceph-tools", "--"}
@@ -263,11 +180,11 @@ func (l *Lab) roundTrip(ctx context.Context) error {
 		return errors.New("the object that was read back is not the one that was written")
 	}
 	l.say("an object of %d bytes was written and read back", len(data))
-	return l.clean(ctx)
+	return nil
 }
 
-// clean waits until every PG is active and clean.
-func (l *Lab) clean(ctx context.Context) error {
+// clean waits until every PG is active and clean. t, which may be nil, is told.
+func (l *Lab) clean(ctx context.Context, t *timeline) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -288,6 +205,9 @@ func (l *Lab) clean(ctx context.Context) error {
 			return fmt.Errorf("reading `ceph pg stat`: %w", err)
 		}
 		if len(s.Summary.States) == 1 && s.Summary.States[0].Name == "active+clean" {
+			if t != nil {
+				t.reach(stageClean, time.Now())
+			}
 			l.say("all %d PGs are active+clean", s.Summary.States[0].Num)
 			return nil
 		}

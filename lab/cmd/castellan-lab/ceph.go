@@ -105,9 +105,18 @@ func printCeph(ctx context.Context, lab *ceph.Lab, name string, stages []ceph.St
 		}
 		fmt.Printf("\n%s\n", out)
 	}
-	fmt.Println("Time from the CephCluster being applied:")
+	fmt.Println("Time from the CephCluster being applied (+ is the time since the line above):")
+	before := time.Duration(0)
 	for _, s := range stages {
-		fmt.Printf("  %6.1f s  %s\n", s.At.Seconds(), s.Name)
+		gap, mark := "", " "
+		if d := s.At - before; d >= time.Second {
+			gap = fmt.Sprintf("+%.1f", d.Seconds())
+		}
+		if s.Milestone {
+			mark = "*"
+		}
+		fmt.Printf("  %6.1f s %7s  %s %s\n", s.At.Seconds(), gap, mark, s.Name)
+		before = s.At
 	}
 	flag := ""
 	if name != defaultName() {
