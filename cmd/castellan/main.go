@@ -12,10 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/castellan-storage/castellan/internal/ceph"
+	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	"github.com/castellan-storage/castellan/internal/csi/destinationserver"
 )
 
@@ -37,7 +40,11 @@ func root() *cobra.Command {
 		Args: cobra.NoArgs, RunE: operator.RunE, SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.Flags().AddFlagSet(operator.Flags())
-	cmd.AddCommand(operator, versionCmd(), destinationserver.Command(ownVersion()), destinationserver.ExplainCommand())
+	pool := conn.New()
+	dial := func(profile string, monitors []string, user string, key ceph.Secret) destinationserver.Cluster {
+		return pool.Cluster(profile, conn.Config{MonHost: strings.Join(monitors, ","), User: user, Key: key})
+	}
+	cmd.AddCommand(operator, versionCmd(), destinationserver.Command(ownVersion(), dial), destinationserver.ExplainCommand(dial))
 	return cmd
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/castellan-storage/castellan/internal/csi/destination"
 )
 
 // defaultDir is where the pods of CSI drivers mount their configuration.
@@ -31,21 +33,56 @@ type Listen struct {
 	Cert, Key, ClientCA string
 }
 
+// cephHelp describes the flag that gives access to Ceph.
+const cephHelp = "directory with the files userID and userKey of a Ceph user (a mounted Secret rook-csi-rbd-provisioner), as DIR or PROFILE=DIR; may be repeated; without it nothing is asked of Ceph"
+
+// access puts together where names of pools come from, and Ceph if there are
+// credentials.
+func access(pools, keyDirs []string, dial Dial) (GivenPools, func(destination.Config) (Pools, Volumes), error) {
+	given, err := ParsePools(pools)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys, err := ParseCredentials(keyDirs)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(keys) == 0 {
+		return given, nil, nil
+	}
+	return given, func(cfg destination.Config) (Pools, Volumes) {
+		q := Ask(cfg, keys, dial)
+		return fallback{q, given}, q
+	}, nil
+}
+
+// fallback asks a second one where the first has no access.
+type fallback struct{ first, second Pools }
+
+// PoolName implements Pools.
+func (f fallback) PoolName(ctx context.Context, profile string, pool int64) (string, error) {
+	name, err := f.first.PoolName(ctx, profile, pool)
+	if errors.Is(err, ErrNoAccess) {
+		return f.second.PoolName(ctx, profile, pool)
+	}
+	return name, err
+}
+
 // Command is "replication-destination", the server. version is the program's.
-func Command(version string) *cobra.Command {
+func Command(version string, dial Dial) *cobra.Command {
 	s := &Server{Version: version}
 	var l Listen
-	var pools []string
+	var pools, keyDirs []string
 	cmd := &cobra.Command{
 		Use:   "replication-destination",
 		Short: "Answer where replicated volumes are found in the other cluster (csi-addons GetReplicationDestinationInfo)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			given, err := ParsePools(pools)
+			given, ceph, err := access(pools, keyDirs, dial)
 			if err != nil {
 				return err
 			}
-			s.Pools = given
+			s.Pools, s.Ceph = given, ceph
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return Run(ctx, s, l)
@@ -59,18 +96,19 @@ func Command(version string) *cobra.Command {
 	f.StringVar(&s.Dir, "config-dir", defaultDir, "directory with config.json and cluster-mapping.json")
 	f.StringVar(&s.Name, "driver-name", "rbd.csi.ceph.com", "name of the CSI driver whose volumes are asked for")
 	f.StringArrayVar(&pools, "pool", nil, "name of a pool, as PROFILE:ID=NAME; may be repeated")
+	f.StringArrayVar(&keyDirs, "ceph-credentials", nil, cephHelp)
 	f.BoolVar(&s.SameWithoutReplication, "same-handle-without-replication", false, "answer with the source's handle where no ClientProfileReplication is in effect, as CSI drivers do")
 	return cmd
 }
 
 // ExplainCommand is "destination HANDLE", for people.
-func ExplainCommand() *cobra.Command {
+func ExplainCommand(dial Dial) *cobra.Command {
 	var dir string
-	var pools []string
+	var pools, keyDirs []string
 	cmd := &cobra.Command{
 		Use: "destination HANDLE", Short: "Show where a replicated volume is found in the other cluster, and why", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			given, err := ParsePools(pools)
+			given, ceph, err := access(pools, keyDirs, dial)
 			if err != nil {
 				return err
 			}
@@ -78,7 +116,11 @@ func ExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := Explain(cmd.Context(), cfg, args[0], given)
+			names, volumes := Pools(given), Volumes(nil)
+			if ceph != nil {
+				names, volumes = ceph(cfg)
+			}
+			text, err := Explain(cmd.Context(), cfg, args[0], names, volumes)
 			if err != nil {
 				return err
 			}
@@ -88,6 +130,7 @@ func ExplainCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "config-dir", defaultDir, "directory with config.json and cluster-mapping.json")
 	cmd.Flags().StringArrayVar(&pools, "pool", nil, "name of a pool, as PROFILE:ID=NAME; may be repeated")
+	cmd.Flags().StringArrayVar(&keyDirs, "ceph-credentials", nil, cephHelp)
 	return cmd
 }
 

@@ -12,9 +12,9 @@ import (
 
 // Explain says, for people, what a handle is, where its volume is looked for, and
 // what its destination is and why. Where pools does not know a name, each pool that
-// the destination lists is a case of its own. Only a handle that cannot be read is
-// an error.
-func Explain(ctx context.Context, cfg destination.Config, id string, pools Pools) (string, error) {
+// the destination lists is a case of its own. volumes may be nil: what is in Ceph is not
+// told then. Only a handle that cannot be read is an error.
+func Explain(ctx context.Context, cfg destination.Config, id string, pools Pools, volumes Volumes) (string, error) {
 	h, err := destination.Read(id)
 	if err != nil {
 		return "", err
@@ -33,7 +33,7 @@ func Explain(ctx context.Context, cfg destination.Config, id string, pools Pools
 			why = "by " + clusterconfig.MappingKey + ", from a profile or pool that is not here any more"
 		}
 		fmt.Fprintf(&b, "place %d   client profile %q, pool id %d: %s\n", i+1, p.Profile, p.Pool, why)
-		explainPlace(ctx, &b, cfg, destination.Source{ID: id, Handle: h, Place: p}, pools)
+		explainPlace(ctx, &b, cfg, destination.Source{ID: id, Handle: h, Place: p}, pools, volumes)
 	}
 	if len(places) > 1 {
 		fmt.Fprintln(&b, "note      the first place in which the volume exists counts")
@@ -41,7 +41,14 @@ func Explain(ctx context.Context, cfg destination.Config, id string, pools Pools
 	return b.String(), nil
 }
 
-func explainPlace(ctx context.Context, b *strings.Builder, cfg destination.Config, s destination.Source, pools Pools) {
+func explainPlace(ctx context.Context, b *strings.Builder, cfg destination.Config, s destination.Source, pools Pools, volumes Volumes) {
+	var unknown error
+	if s.PoolName, unknown = pools.PoolName(ctx, s.Place.Profile, s.Place.Pool); unknown == nil {
+		fmt.Fprintf(b, "pool      %d is %q\n", s.Place.Pool, s.PoolName)
+	}
+	for _, line := range explainCeph(ctx, volumes, s) {
+		fmt.Fprintln(b, line)
+	}
 	d, err := cfg.Destination(s.Place.Profile)
 	if err != nil {
 		hint := ""
@@ -56,8 +63,8 @@ func explainPlace(ctx context.Context, b *strings.Builder, cfg destination.Confi
 		result(b, cfg, s, fmt.Sprintf("no pool is mapped, so pool id %d is kept", s.Place.Pool))
 		return
 	}
-	if s.PoolName, err = pools.PoolName(ctx, s.Place.Profile, s.Place.Pool); err != nil {
-		fmt.Fprintf(b, "pool      %v\n", err)
+	if unknown != nil {
+		fmt.Fprintf(b, "pool      %v\n", unknown)
 		for _, name := range sortedPools(d) {
 			s.PoolName = name
 			result(b, cfg, s, fmt.Sprintf("if pool %d is %q: mapped to remote pool id %s", s.Place.Pool, name, d.RBD.RemotePoolMapping[name].PoolID))

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/csi/clusterconfig"
 	"github.com/castellan-storage/castellan/internal/csi/destination"
 )
@@ -61,6 +62,10 @@ type Server struct {
 	// Volumes is nil without access to Ceph: existence and mirroring are not checked
 	// then, and groups are answered without their members.
 	Volumes Volumes
+	// Ceph gives access to the clusters for one question, in place of Pools and Volumes,
+	// from the configuration as it is then; nil without credentials. Of profiles without
+	// credentials (ErrNoAccess) the answer is what the configuration alone proves.
+	Ceph func(cfg destination.Config) (Pools, Volumes)
 	// SameWithoutReplication answers for volumes of a profile without a destination
 	// with their own handle, as CSI drivers do. Otherwise such a question is
 	// UNAVAILABLE, so that it is asked again: an orchestrator keeps the first answer,
@@ -85,12 +90,16 @@ func (s *Server) GetReplicationDestinationInfo(ctx context.Context, req *replica
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
+	q := &Server{Pools: s.Pools, Volumes: s.Volumes, SameWithoutReplication: s.SameWithoutReplication}
+	if s.Ceph != nil {
+		q.Pools, q.Volumes = s.Ceph(cfg)
+	}
 	var to *replication.ReplicationDestination
 	switch source := req.GetReplicationSource().GetType().(type) {
 	case *replication.ReplicationSource_Volume:
-		to, err = s.volume(ctx, cfg, source.Volume.GetVolumeId())
+		to, err = q.volume(ctx, cfg, source.Volume.GetVolumeId())
 	case *replication.ReplicationSource_Volumegroup:
-		to, err = s.group(ctx, cfg, source.Volumegroup.GetVolumeGroupId())
+		to, err = q.group(ctx, cfg, source.Volumegroup.GetVolumeGroupId())
 	default:
 		return nil, status.Error(codes.InvalidArgument, "either volume or volumegroup source must be specified")
 	}
@@ -140,8 +149,8 @@ func (s *Server) group(ctx context.Context, cfg destination.Config, id string) (
 		return nil, err
 	}
 	out := &replication.ReplicationDestination_VolumeGroupDestination{VolumeGroupId: to}
-	if s.Volumes != nil {
-		members, err := s.Volumes.Members(ctx, source)
+	if source != nil {
+		members, err := s.Volumes.Members(ctx, *source)
 		if err != nil {
 			return nil, fmt.Errorf("listing the members of volume group %s: %w", id, err)
 		}
@@ -156,32 +165,37 @@ func (s *Server) group(ctx context.Context, cfg destination.Config, id string) (
 	return &replication.ReplicationDestination{Type: &replication.ReplicationDestination_Volumegroup{Volumegroup: out}}, nil
 }
 
-// translate finds where a handle leads to, and what its destination is.
-func (s *Server) translate(ctx context.Context, cfg destination.Config, id string, group bool) (string, destination.Source, error) {
+// translate finds where a handle leads to, and what its destination is. The source is
+// nil if Ceph was not asked.
+func (s *Server) translate(ctx context.Context, cfg destination.Config, id string, group bool) (string, *destination.Source, error) {
 	h, err := destination.Read(id)
 	if err != nil {
-		return "", destination.Source{}, err
+		return "", nil, err
 	}
 	places, err := cfg.Places(h)
 	if err != nil {
-		return "", destination.Source{}, err
+		return "", nil, err
 	}
 	if s.Volumes == nil {
 		to, err := s.proven(ctx, cfg, id, places)
-		return to, destination.Source{}, err
+		return to, nil, err
 	}
 	for _, place := range places {
 		source, err := s.located(ctx, id, place, group)
-		if errors.Is(err, destination.ErrNotFound) {
+		switch {
+		case errors.Is(err, destination.ErrNotFound):
 			continue
-		}
-		if err != nil {
-			return "", source, err
+		case errors.Is(err, ErrNoAccess):
+			// There may be none to this one cluster.
+			to, err := s.proven(ctx, cfg, id, places)
+			return to, nil, err
+		case err != nil:
+			return "", nil, err
 		}
 		to, err := s.destination(cfg, source)
-		return to, source, err
+		return to, &source, err
 	}
-	return "", destination.Source{}, fmt.Errorf("looking for %s in %d places: %w", id, len(places), destination.ErrNotFound)
+	return "", nil, fmt.Errorf("looking for %s in %d places: %w", id, len(places), destination.ErrNotFound)
 }
 
 // located says whether a handle's volume is at a place.
@@ -260,7 +274,7 @@ func asStatus(err error) error {
 		code = codes.NotFound
 	case errors.Is(err, destination.ErrNotReplicated), errors.Is(err, destination.ErrConfig):
 		code = codes.FailedPrecondition
-	case errors.Is(err, ErrNoAccess):
+	case errors.Is(err, ErrNoAccess), ceph.Unreachable(err):
 		code = codes.Unavailable
 	}
 	return status.Error(code, err.Error())

@@ -271,6 +271,7 @@ func TestExplainCommand(t *testing.T) {
 		{name: "pool known", args: []string{primary, "--pool", "primary-cluster:1=rbd"}, want: `handle    ` + primary + `
 source    client profile "primary-cluster", pool id 1, uuid ` + u + `, format version 1
 place 1   client profile "primary-cluster", pool id 1: as it stands in the handle
+pool      1 is "rbd"
 remote    client profile "secondary-cluster"
 result    ` + secondary + `
           pool "rbd" is mapped to remote pool id 5
@@ -292,7 +293,7 @@ result    none: client profile "alone": no replication destination is configured
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cmd := destinationserver.ExplainCommand()
+			cmd := destinationserver.ExplainCommand(nil)
 			var out bytes.Buffer
 			cmd.SetOut(&out)
 			cmd.SetArgs(append(tt.args, "--config-dir", d))

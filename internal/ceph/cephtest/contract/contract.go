@@ -53,7 +53,7 @@ func Run(t *testing.T, c ceph.Commander, o Options) {
 		run  func(*testing.T)
 	}{
 		{"status", s.status}, {"mon", s.mon}, {"mgr", s.mgr}, {"config", s.config}, {"auth", s.auth},
-		{"osd", s.osd}, {"crush", s.crush}, {"pool", s.pool}, {"pg", s.pg}, {"fs", s.fs}, {"strict", s.strict},
+		{"osd", s.osd}, {"crush", s.crush}, {"pool", s.pool}, {"pg", s.pg}, {"objects", s.objects}, {"fs", s.fs}, {"strict", s.strict},
 		{"new", s.newOSD}, {"replace", s.replace}, {"remove mon", s.monRemove},
 	} {
 		t.Run(part.name, part.run)
