@@ -2,7 +2,6 @@ package osd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,8 +19,8 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
-	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
+	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -125,12 +124,12 @@ func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Dae
 	for i := range nodes.Items {
 		seen.Nodes[nodes.Items[i].Name] = &nodes.Items[i]
 	}
-	maps, err := StatusMaps(ctx, c.Cache, cl.Namespace)
+	maps, err := reports.StatusMaps(ctx, c.Cache, cl.Namespace)
 	if err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(maps) {
-		records, err := Records(maps[name])
+		records, err := reports.Records(maps[name])
 		if err != nil {
 			seen.Problems = append(seen.Problems, err.Error())
 			continue
@@ -174,42 +173,15 @@ func (c *Daemons) deployments(ctx context.Context, cl *cephv1.CephCluster, from 
 	return nil
 }
 
-// Records are the OSDs of a node's status ConfigMap.
-func Records(cm *corev1.ConfigMap) ([]plan.Record, error) {
-	var osds []prepare.Result
-	if err := json.Unmarshal([]byte(cm.Data["osds"]), &osds); err != nil {
-		if cm.Data["osds"] == "" {
-			return nil, nil // the node has only begun
-		}
-		return nil, fmt.Errorf("ConfigMap %s: its list of OSDs cannot be read: %w", cm.Name, err)
-	}
-	var status struct {
-		OSDs []struct {
-			Node string `json:"nodeName"`
-		} `json:"osds"`
-	}
-	node := cm.Labels["node"]
-	if json.Unmarshal([]byte(cm.Data["status"]), &status) == nil && len(status.OSDs) > 0 {
-		node = status.OSDs[0].Node // a label may be too short for a node's name
-	}
-	records := make([]plan.Record, 0, len(osds))
-	for _, o := range osds {
-		records = append(records, plan.Record{Result: o, Node: node, Host: node})
-	}
-	return records, nil
-}
-
 // liveOf reads a Deployment's notes.
 func liveOf(d *appsv1.Deployment) plan.Live {
 	l := plan.Live{
-		Skipped: kube.Skipped(d), Stopped: d.Spec.Replicas != nil && *d.Spec.Replicas == 0,
+		Replacing: spec.Replacing(d.Annotations), Skipped: kube.Skipped(d), Stopped: d.Spec.Replicas != nil && *d.Spec.Replicas == 0,
 		Ready: d.Status.ReadyReplicas > 0, Settled: d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == d.Status.Replicas,
 		Host: d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname], WasDown: d.Annotations[spec.WasDownAnnotation] != "",
 	}
-	var r prepare.Result
-	if json.Unmarshal([]byte(d.Annotations[spec.RecordAnnotation]), &r) == nil && r.UUID != "" {
-		l.UUID = r.UUID
-		l.Record = plan.Record{Result: r, Node: l.Host, Host: l.Host}
+	if r, ok := reports.OnDeployment(d); ok {
+		l.UUID, l.Record = r.UUID, r
 	}
 	return l
 }
@@ -474,7 +446,7 @@ func starting(seen DaemonSeen) *kit.Wait {
 func notUp(seen DaemonSeen) (never, down []int) {
 	for _, d := range seen.Decisions {
 		k, ok := seen.State.Known[d.ID]
-		if d.What == plan.Ignore || d.What == plan.Ask || seen.State.Live[d.ID].Stopped || !ok || k.Up || k.Destroyed {
+		if d.What == plan.Ignore || d.What == plan.Ask || seen.State.Live[d.ID].Replacing || seen.State.Live[d.ID].Stopped || !ok || k.Up || k.Destroyed {
 			continue
 		}
 		if k.Booted {

@@ -31,6 +31,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/kit/naming"
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -202,7 +203,7 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 	for i := range jobs.Items {
 		byName[jobs.Items[i].Name] = &jobs.Items[i]
 	}
-	maps, err := StatusMaps(ctx, c.Cache, cl.Namespace)
+	maps, err := reports.StatusMaps(ctx, c.Cache, cl.Namespace)
 	if err != nil {
 		return err
 	}
@@ -229,19 +230,6 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 		seen.Devices[strings.TrimPrefix(cm.Name, "local-device-")] = naming.Hash(cm.Data["devices"])
 	}
 	return nil
-}
-
-// StatusMaps are the nodes' status ConfigMaps by name.
-func StatusMaps(ctx context.Context, r client.Reader, ns string) (map[string]*corev1.ConfigMap, error) {
-	list, err := kube.List(ctx, r, &corev1.ConfigMapList{}, client.InNamespace(ns), client.MatchingLabels{"app": "rook-ceph-osd", "status": "provisioning"})
-	if err != nil {
-		return nil, fmt.Errorf("listing the nodes' reports: %w", err)
-	}
-	byName := map[string]*corev1.ConfigMap{}
-	for i := range list.Items {
-		byName[list.Items[i].Name] = &list.Items[i]
-	}
-	return byName, nil
 }
 
 func readReport(cm *corev1.ConfigMap) Report {

@@ -243,6 +243,9 @@ const (
 	// OSDReplacementCancelling means that the request was taken back and the OSD is being
 	// brought back.
 	OSDReplacementCancelling OSDReplacementPhase = "Cancelling"
+	// OSDReplacementAbandoning means that the slot of a destroyed OSD is being given
+	// up, as the user has confirmed.
+	OSDReplacementAbandoning OSDReplacementPhase = "Abandoning"
 	// OSDReplacementRefused means that the request does not hold; the message says why.
 	OSDReplacementRefused OSDReplacementPhase = "Refused"
 )

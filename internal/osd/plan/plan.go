@@ -38,6 +38,8 @@ type Live struct {
 	// UpToDate says that its template is the wanted one; it is only known for those
 	// that are kept.
 	UpToDate bool
+	// Replacing: its disk is being replaced, and internal/osd/replace is its writer.
+	Replacing bool
 	// Skipped by the label ceph.rook.io/do-not-reconcile, Stopped with 0 replicas,
 	// Ready when its pod answers, Settled when the Deployment's controller has
 	// caught up with its spec.
@@ -102,6 +104,10 @@ func Decide(s State) []Decision {
 func (s State) decide(id int, records []Record) Decision {
 	live, has := s.Live[id]
 	d := Decision{ID: id}
+	if has && live.Replacing {
+		d.What, d.Why = Leave, "its disk is being replaced"
+		return d
+	}
 	if has && live.Skipped {
 		d.What, d.Why = Leave, "its Deployment has the label ceph.rook.io/do-not-reconcile"
 		return d
@@ -184,7 +190,7 @@ func Roll(s State, outdated []int, limit int) (down []int, r Rolling) {
 	r.Left = len(outdated)
 	for _, id := range sortedIDs(s.Live) {
 		l := s.Live[id]
-		if !l.Skipped && !l.Stopped && !l.WasDown && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
+		if !l.Replacing && !l.Skipped && !l.Stopped && !l.WasDown && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
 			r.Moving = append(r.Moving, id)
 		}
 	}

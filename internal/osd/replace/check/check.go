@@ -1,0 +1,232 @@
+// Package check says whether the request to replace an OSD's disk holds, before
+// anything is changed, and whether there is room to drain it.
+//
+// It is pure. Each refusal says what is wrong and what the user can do, in words
+// that stay the same while the cause does. What could not be read is not for this
+// package: the controller does not ask it then.
+package check
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+)
+
+// Request is all that bears on whether a request holds.
+type Request struct {
+	ID int
+	// Value of the annotation osd.rook.io/replace.
+	Value string
+	// PVC is the Deployment's label ceph.rook.io/pvc.
+	PVC string
+	// Copies are other Deployments or pods with the OSD's id, such as the one that
+	// kubectl's plugin makes for maintenance.
+	Copies []string
+	Spec   *cephv1.ClusterSpec
+	// Exists and Destroyed are from the OSD map.
+	Exists, Destroyed bool
+	// Host is the node as spec.storage.nodes names it.
+	Host string
+	// Record of the OSD's disks; nil when nobody has one.
+	Record *prepare.Result
+	// Others are the records of all other OSDs of the node.
+	Others []prepare.Result
+	// Room is the judgement of Capacity.Fits for this OSD alone.
+	Room string
+	Hint string
+}
+
+// Check makes the checks in the order of the design, then ours. Warnings do not
+// refuse the request.
+func Check(r Request) (refusal *plan.Refusal, warnings []string) {
+	for _, f := range []func(Request) *plan.Refusal{confirmation, exists, hostBased, settings, unhindered, recorded, alone, room} {
+		if refusal := f(r); refusal != nil {
+			return refusal, nil
+		}
+	}
+	return nil, references(r)
+}
+
+func refuse(reason, format string, args ...any) *plan.Refusal {
+	return &plan.Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+func confirmation(r Request) *plan.Refusal {
+	want := spec.Confirmation(r.ID)
+	if r.Value == want {
+		return nil
+	}
+	return refuse("WrongConfirmation", "the annotation %s of osd.%d is %q; the only value that confirms it is %s", spec.ReplaceAnnotation, r.ID, short(r.Value), want)
+}
+
+func short(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "..."
+	}
+	return s
+}
+
+func exists(r Request) *plan.Refusal {
+	switch {
+	case !r.Exists:
+		return refuse("NoSuchOSD", "Ceph has no osd.%d; delete its Deployment if nothing else needs it", r.ID)
+	case r.Destroyed:
+		return refuse("AlreadyDestroyed", "osd.%d is destroyed already, and not by a replacement of this operator, so its disk is not known; purge it with: ceph osd purge %d --yes-i-really-mean-it, and let the new disk become a new OSD", r.ID, r.ID)
+	}
+	return nil
+}
+
+func hostBased(r Request) *plan.Refusal {
+	if r.PVC == "" {
+		return nil
+	}
+	return refuse("OnPVC", "osd.%d is on the PersistentVolumeClaim %s; only OSDs on devices of a host are replaced", r.ID, r.PVC)
+}
+
+func settings(r Request) *plan.Refusal {
+	switch {
+	case r.Spec.RemoveOSDsIfOutAndSafeToRemove:
+		return refuse("ConflictingSetting", "spec.removeOSDsIfOutAndSafeToRemove is true, which takes away the Deployment of an OSD that is out; set it to false for the time of the replacement")
+	case r.Spec.HealthCheck.DaemonHealth.ObjectStorageDaemon.Disabled:
+		return refuse("ConflictingSetting", "spec.healthCheck.daemonHealth.osd.disabled is true, and replacements are part of that check; set it to false for the time of the replacement")
+	}
+	return nil
+}
+
+func unhindered(r Request) *plan.Refusal {
+	if len(r.Copies) == 0 {
+		return nil
+	}
+	return refuse("UnderMaintenance", "osd.%d is also used by %s; end that first", r.ID, strings.Join(r.Copies, ", "))
+}
+
+func recorded(r Request) *plan.Refusal {
+	if r.Record == nil || r.Record.UUID == "" || r.Record.Data.Path == "" {
+		return refuse("DiskUnknown", "no node has reported the disk of osd.%d, so the disk to pull and its place could not be named; make the nodes look again by changing the annotation castellan.ceph.io/rescan of the CephCluster", r.ID)
+	}
+	return nil
+}
+
+// alone: the whole disk belongs to this OSD. What counts is what the nodes have
+// recorded of the disks: `ceph osd metadata` is empty or old for an OSD that is down.
+func alone(r Request) *plan.Refusal {
+	if others := Sharing(*r.Record, r.Others); len(others) > 0 {
+		return refuse("SharedDisk", "the disk %s holds %s too, so it cannot be pulled for osd.%d alone; annotate them all, or remove the OSDs and let the new disk be prepared anew",
+			r.Record.Data.Path, names(others), r.ID)
+	}
+	return nil
+}
+
+// Sharing are the other OSDs that have data, a database or a WAL on the disk of
+// rec's data.
+func Sharing(rec prepare.Result, others []prepare.Result) []int {
+	var ids []int
+	for _, o := range others {
+		if o.ID == rec.ID {
+			continue
+		}
+		for _, p := range []*prepare.Part{&o.Data, o.DB, o.WAL} {
+			if p != nil && SameDisk(*p, rec.Data) {
+				ids = append(ids, o.ID)
+				break
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// SameDisk reports whether two parts lie on one disk, by the strongest name that
+// both have.
+func SameDisk(a, b prepare.Part) bool {
+	switch {
+	case a.Serial != "" && b.Serial != "":
+		return a.Serial == b.Serial && a.WWN == b.WWN
+	case a.WWN != "" && b.WWN != "":
+		return a.WWN == b.WWN
+	case a.Disk != "" && b.Disk != "":
+		return a.Disk == b.Disk
+	}
+	return a.Path == b.Path
+}
+
+func names(ids []int) string {
+	parts := make([]string, len(ids))
+	for i, id := range ids {
+		parts[i] = fmt.Sprintf("osd.%d", id)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func room(r Request) *plan.Refusal {
+	if r.Room == "" {
+		return nil
+	}
+	return refuse("NoRoom", "osd.%d can never become safe to destroy: %s; %s", r.ID, r.Room, r.Hint)
+}
+
+// references warns of names in spec.storage that will not name the new disk. They
+// do not matter for the replacement, which goes by the recorded disk and the proof
+// of the swap; they matter afterwards.
+func references(r Request) []string {
+	var out []string
+	data := r.Record.Data
+	for i, n := range r.Spec.Storage.Nodes {
+		if n.Name != r.Host || r.Spec.Storage.UseAllNodes {
+			continue
+		}
+		out = append(out, ofDevices(fmt.Sprintf("spec.storage.nodes[%d].devices", i), n.Devices, data)...)
+	}
+	return append(out, ofDevices("spec.storage.devices", r.Spec.Storage.Devices, data)...)
+}
+
+func ofDevices(field string, devices []cephv1.Device, data prepare.Part) []string {
+	var out []string
+	for i, d := range devices {
+		ref := d.FullPath
+		if ref == "" {
+			ref = d.Name
+		}
+		if !isNamed(ref, data) {
+			continue
+		}
+		better := data.ByPath
+		if better == "" {
+			better = "the disk's path below /dev/disk/by-path"
+		}
+		switch {
+		case strings.HasPrefix(ref, "/dev/disk/by-path/"):
+			out = append(out, fmt.Sprintf("%s[%d] is the slot %s: the new disk must go into the same slot", field, i, ref))
+		case strings.HasPrefix(ref, "/dev/disk/"):
+			out = append(out, fmt.Sprintf("%s[%d] names the old disk itself (%s) and will name nothing after the swap; write %s instead", field, i, ref, better))
+		default:
+			out = append(out, fmt.Sprintf("%s[%d] is a kernel name (%s), which the new disk may not get; write %s instead", field, i, ref, better))
+		}
+	}
+	return out
+}
+
+// isNamed reports whether a reference of the spec names the disk of a part.
+func isNamed(ref string, p prepare.Part) bool {
+	if ref == "" {
+		return false
+	}
+	full := ref
+	if !strings.HasPrefix(ref, "/") {
+		full = "/dev/" + ref
+	}
+	switch full = path.Clean(full); {
+	case full == p.Path, full == p.ByID, full == p.ByPath, p.Disk != "" && full == "/dev/"+p.Disk:
+		return true
+	case strings.HasPrefix(full, "/dev/disk/by-id/"):
+		// A disk has several such links; all but the opaque ones end in its serial.
+		return p.Serial != "" && strings.Contains(full, p.Serial) || p.WWN != "" && strings.Contains(full, strings.TrimPrefix(p.WWN, "0x"))
+	}
+	return false
+}

@@ -1,0 +1,463 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+)
+
+// Kind is what an action does.
+type Kind string
+
+// The actions. All but Wait and None are one effect each.
+const (
+	None     Kind = "None"     // no replacement, nothing to do
+	Wait     Kind = "Wait"     // something must happen first
+	Refuse   Kind = "Refuse"   // store and tell why the request does not hold
+	Unrefuse Kind = "Unrefuse" // drop a stored refusal
+	Accept   Kind = "Accept"   // fence, mark and note, in one update
+	Adopt    Kind = "Adopt"    // write the note of a replacement that has marks and no note
+	Fence    Kind = "Fence"    // put back marks that somebody has taken away
+	Unready  Kind = "Unready"  // take away a ready-for-swap that is not true
+	Begin    Kind = "Begin"    // note how much there is to drain
+	Out      Kind = "Out"      // mark the OSD out
+	Stop     Kind = "Stop"     // replicas 0, with a live safe-to-destroy right before
+	Halt     Kind = "Halt"     // replicas 0 of an OSD that is destroyed already
+	Down     Kind = "Down"     // mark the stopped OSD down
+	Close    Kind = "Close"    // start closing dm-crypt mappings
+	Unclose  Kind = "Unclose"  // clear the Job that closed, or failed to
+	Destroy  Kind = "Destroy"  // destroy the OSD, proven right before
+	Show     Kind = "Show"     // ready for swap
+	TooLate  Kind = "TooLate"  // tell that a destroyed OSD cannot be cancelled
+	Claim    Kind = "Claim"    // note which disk is about to be prepared
+	Make     Kind = "Make"     // start preparing it
+	Failure  Kind = "Failure"  // note and tell that preparing failed
+	Unmake   Kind = "Unmake"   // clear the Job that prepared, or failed to
+	Lost     Kind = "Lost"     // note and tell that the id is gone from the maps
+	Reclaim  Kind = "Reclaim"  // take back an id that a failed preparation left claimed
+	Handover Kind = "Handover" // the new disk is found: give the Deployment back
+	Complete Kind = "Complete" // drop the note, tell that it is done
+	Drop     Kind = "Drop"     // drop the note of a replacement that has no OSD any more
+	In       Kind = "In"       // cancel: mark in again
+	Reweight Kind = "Reweight" // cancel: the override weight as it was
+	Release  Kind = "Release"  // cancel: replicas as they were, no marks, in one update
+	Purge    Kind = "Purge"    // abandon: remove the slot
+	Zap      Kind = "Zap"      // abandon: wipe the volumes that are left
+	Unzap    Kind = "Unzap"    // abandon: clear the Job that failed to
+	Remove   Kind = "Remove"   // delete the Deployment of an id that Ceph does not have
+)
+
+// Action is the one next step, with what the user is told about it.
+type Action struct {
+	Kind  Kind
+	Phase cephv1.OSDReplacementPhase
+	// Reason is CamelCase and from a small set, for waits and refusals.
+	Reason string
+	// Message says what is awaited, or what is being done.
+	Message string
+	// Hint is what the user can do.
+	Hint string
+	// Blocked: nothing moves until somebody acts.
+	Blocked bool
+}
+
+// Text is the message with the hint.
+func (a Action) Text() string {
+	if a.Hint == "" {
+		return a.Message
+	}
+	return a.Message + " (" + a.Hint + ")"
+}
+
+// Next is the next step of a replacement. It is a function of the state only; the
+// order of the cases is the flow.
+func Next(s State) Action {
+	claimed := s.Note != nil || s.InProgress || s.Ready || s.NoteProblem != ""
+	switch {
+	case !claimed:
+		return s.outside()
+	case s.NoteProblem != "":
+		return s.block(s.guess(), "NoteUnreadable", s.NoteProblem, "write the annotation again, or remove it: it is made anew from what is known")
+	case !s.Answered:
+		return s.wait(s.guess(), "CephSilent", "Ceph does not answer: "+s.Silence)
+	case s.Note == nil && s.FreshProblem != "":
+		return s.block(s.guess(), "DiskUnknown", "the replacement has marks but no record of the disk: "+s.FreshProblem, "")
+	case s.Note == nil:
+		return s.do(Adopt, s.guess(), "noting what is known of the OSD")
+	case s.Note.Replaced != "":
+		return s.starting()
+	case !s.Exists:
+		return s.absent()
+	case s.Destroyed:
+		return s.destroyed()
+	case s.UUID == s.Note.UUID:
+		return s.before()
+	default:
+		return s.claimedAnew()
+	}
+}
+
+// outside is a Deployment without any mark of a replacement.
+func (s State) outside() Action {
+	refused := cephv1.OSDReplacementRefused
+	switch {
+	case !s.Asked && s.RefusedText != "":
+		return s.do(Unrefuse, "", "dropping the refusal of a request that was taken back")
+	case !s.Asked:
+		return Action{Kind: None}
+	case s.Fenced:
+		return s.block(refused, "Fenced", "somebody has set the label ceph.rook.io/do-not-reconcile on the Deployment, which asks the operator to leave this OSD alone",
+			"remove the label if the OSD is to be replaced")
+	case !s.Answered:
+		return s.wait(cephv1.OSDReplacementAccepted, "CephSilent", "the request cannot be checked: Ceph does not answer: "+s.Silence)
+	case s.Unchecked != "":
+		return s.wait(cephv1.OSDReplacementAccepted, "NotChecked", "the request cannot be checked: "+s.Unchecked)
+	case s.Refusal != nil && s.Refusal.Text() != s.RefusedText:
+		return Action{Kind: Refuse, Phase: refused, Reason: s.Refusal.Reason, Message: s.Refusal.Message, Blocked: true}
+	case s.Refusal != nil:
+		return s.block(refused, s.Refusal.Reason, s.Refusal.Message, "")
+	case s.FreshProblem != "":
+		return s.wait(cephv1.OSDReplacementAccepted, "DiskUnknown", s.FreshProblem)
+	}
+	return s.do(Accept, cephv1.OSDReplacementAccepted, "the request holds")
+}
+
+// before is an OSD that still has its old disk.
+func (s State) before() Action {
+	draining, destroying := cephv1.OSDReplacementDraining, cephv1.OSDReplacementDestroying
+	switch {
+	case s.Ready:
+		return s.do(Unready, draining, "the OSD is not destroyed: its disk must not be pulled")
+	case !s.Asked:
+		return s.cancel()
+	case !s.InProgress || !s.Fenced:
+		return s.do(Fence, draining, "putting back the marks of the replacement")
+	case s.In && s.Turn != "":
+		return s.waitAs(cephv1.OSDReplacementAccepted, "Queued", s.Turn)
+	case s.Note.Drain == nil && !s.Usage:
+		return s.wait(draining, "CephSilent", "how much there is to drain is not known yet")
+	case s.Note.Drain == nil:
+		return s.do(Begin, draining, "noting how much there is to drain")
+	case s.In:
+		return s.do(Out, draining, "marking the OSD out")
+	case s.Replicas > 0:
+		return s.drain(draining)
+	case len(s.Pods) > 0:
+		return s.waitPods(destroying)
+	case s.Up:
+		return s.do(Down, destroying, "marking the stopped OSD down")
+	case s.Safety != Safe:
+		return s.wait(destroying, "NotSafeToDestroy", "the OSD is stopped, and Ceph does not call it safe to destroy yet: "+s.why())
+	case s.encrypted() && s.Close != Succeeded:
+		return s.closing(destroying)
+	}
+	return s.do(Destroy, destroying, "destroying the OSD; its id, weight and place stay")
+}
+
+// drain waits until no data is on the OSD any more.
+func (s State) drain(phase cephv1.OSDReplacementPhase) Action {
+	switch {
+	case s.Safety == Safe:
+		return s.do(Stop, cephv1.OSDReplacementDestroying, "the OSD is drained: stopping it")
+	case s.Stuck:
+		return s.block(phase, "NowhereToDrain", "nothing moves any more, and PGs are still mapped to the OSD: there is no other failure domain that could take them",
+			"add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation osd.rook.io/replace")
+	case s.Safety == Unknown:
+		return s.wait(phase, "Draining", "Ceph cannot tell yet whether the OSD is safe to destroy: "+s.why())
+	}
+	return s.wait(phase, "Draining", "data is being moved to other OSDs: "+s.why())
+}
+
+func (s State) why() string {
+	if s.SafetyWhy == "" {
+		return "no answer"
+	}
+	return s.SafetyWhy
+}
+
+func (s State) waitPods(phase cephv1.OSDReplacementPhase) Action {
+	a := s.wait(phase, "PodsNotGone", "pods of the OSD are not gone: "+strings.Join(s.Pods, ", "))
+	a.Hint, a.Blocked = s.PodsHint, s.PodsHint != ""
+	return a
+}
+
+// closing is the way to a fresh proof that no dm-crypt mapping of the OSD is open.
+func (s State) closing(phase cephv1.OSDReplacementPhase) Action {
+	switch s.Close {
+	case NoJob:
+		if s.NodeProblem != "" {
+			return s.block(phase, "NodeGone", "the dm-crypt mappings cannot be closed: "+s.NodeProblem, "bring the node back")
+		}
+		return s.do(Close, phase, "closing the dm-crypt mappings on the node")
+	case Expired, Retry:
+		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings, to ask again")
+	case Failed:
+		return s.block(phase, "CloseFailed", "the dm-crypt mappings could not be closed: "+s.CloseProblem, "it is tried again")
+	case Ending:
+		return s.wait(phase, "Closing", "an earlier Job is being cleared away")
+	}
+	a := s.wait(phase, "Closing", "the dm-crypt mappings are being closed on the node")
+	if s.NodeProblem != "" {
+		a.Message += "; " + s.NodeProblem
+		a.Blocked = true
+	}
+	return a
+}
+
+// cancel undoes what was done, in the reverse order.
+func (s State) cancel() Action {
+	phase := cephv1.OSDReplacementCancelling
+	switch {
+	case s.Close == Ending:
+		return s.wait(phase, "Cancelling", "the Job that closes dm-crypt mappings is being cleared away")
+	case s.Close != NoJob:
+		return s.do(Unclose, phase, "clearing the Job that closes dm-crypt mappings")
+	case s.Note.Before.In && !s.In:
+		return s.do(In, phase, "marking the OSD in again")
+	case s.Note.Before.In && s.In && !sameWeight(s.Weight, s.Note.Before.Reweight):
+		return s.do(Reweight, phase, "giving the OSD the override weight that it had")
+	}
+	return s.do(Release, phase, "giving the OSD back")
+}
+
+// sameWeight compares override weights, which Ceph keeps in 1/65536.
+func sameWeight(a, b float64) bool { return math.Abs(a-b) < 1.0/32768 }
+
+// destroyed is a slot without an OSD.
+func (s State) destroyed() Action {
+	phase := cephv1.OSDReplacementReadyForSwap
+	switch {
+	case s.Abandon == ConfirmedAbandon:
+		return s.abandon()
+	case !s.InProgress || !s.Fenced:
+		return s.do(Fence, phase, "putting back the marks of the replacement")
+	case s.Replicas > 0:
+		return s.do(Halt, phase, "stopping the Deployment of a destroyed OSD")
+	case len(s.Pods) > 0:
+		return s.waitPods(phase)
+	case s.Close == Ending:
+		return s.wait(cephv1.OSDReplacementDestroying, "Closing", "the Job that closed dm-crypt mappings is being cleared away")
+	case s.Close != NoJob:
+		return s.do(Unclose, cephv1.OSDReplacementDestroying, "clearing the Job that closed dm-crypt mappings")
+	case !s.Ready:
+		return s.do(Show, phase, "the disk may be pulled: "+s.Note.Disk())
+	case !s.Asked && !s.Note.CancelRefused:
+		return s.do(TooLate, phase, "the OSD is destroyed already, so the replacement cannot be cancelled any more")
+	}
+	return s.slot()
+}
+
+// slot is a slot that waits for a disk, whether Ceph still has its id or not.
+func (s State) slot() Action {
+	phase := cephv1.OSDReplacementReadyForSwap
+	making := cephv1.OSDReplacementProvisioning
+	a := s.Note.Attempt
+	switch {
+	case s.Make == Running:
+		return s.wait(making, "Preparing", "the new disk "+attempted(a)+" is being prepared")
+	case s.Make == Ending:
+		return s.wait(making, "Preparing", "an earlier Job is being cleared away")
+	case s.Make != NoJob && (a == nil || a.Failed == ""):
+		return s.do(Failure, making, "preparing the new disk "+attempted(a)+" failed: "+s.problem())
+	case (s.Make == Failed || s.Make == Succeeded) && !s.another(a):
+		x := s.block(making, "PrepareFailed", fmt.Sprintf("preparing %s failed: %s; %s", attempted(a), a.Failed, s.left()),
+			"it is tried again; put another disk in if this one is bad")
+		return x
+	case s.Make != NoJob:
+		return s.do(Unmake, making, "clearing the Job of the earlier attempt")
+	case s.Question != "":
+		return s.block(phase, "ReplacementNotClear", s.Question, "name the disk: osd.rook.io/replace-with=/dev/disk/by-id/... on this Deployment")
+	case s.Match == nil && s.NodeProblem != "":
+		return s.block(phase, "NodeGone", "the slot waits for a new disk, and "+s.NodeProblem, "bring the node back")
+	case s.Match == nil:
+		x := s.block(phase, "AwaitingSwap", "pull the disk "+s.Note.Disk()+" and put a new one in", "")
+		if s.Abandon == WrongAbandon {
+			x.Hint = fmt.Sprintf("osd.rook.io/replace-abandon is only taken as yes-really-purge-osd-%d", s.ID)
+		}
+		return x
+	case a == nil || s.another(a) || a.Failed != "":
+		return s.do(Claim, making, "the disk "+s.Match.Device+" is the replacement: "+s.Match.Proof)
+	}
+	return s.do(Make, making, "preparing "+s.Match.Device)
+}
+
+// another says that the match is a disk that the last attempt was not about.
+func (s State) another(a *Attempt) bool {
+	return s.Match != nil && (a == nil || s.Match.Device != a.Device || s.Match.Serial != a.Serial)
+}
+
+func attempted(a *Attempt) string {
+	if a == nil {
+		return "disk"
+	}
+	if a.Serial == "" {
+		return a.Device
+	}
+	return a.Device + " (serial " + a.Serial + ")"
+}
+
+func (s State) problem() string {
+	if s.MakeProblem != "" {
+		return s.MakeProblem
+	}
+	if s.Make == Succeeded || s.Make == Expired {
+		return "the Job has ended well, and Ceph knows nothing of a new OSD"
+	}
+	return "its Job has failed without a report"
+}
+
+// left says what is left of the slot after a failed attempt.
+func (s State) left() string {
+	if !s.Exists {
+		return fmt.Sprintf("ceph-volume has taken osd.%d out of the maps; it is made again with the same id", s.ID)
+	}
+	return fmt.Sprintf("the slot of osd.%d is as it was: destroyed, with its id, weight and place", s.ID)
+}
+
+// claimedAnew is an id that has another uuid than the OSD that was destroyed.
+func (s State) claimedAnew() Action {
+	phase := cephv1.OSDReplacementProvisioning
+	a := s.Note.Attempt
+	switch {
+	case s.Make == Running:
+		return s.wait(phase, "Preparing", "the new disk "+attempted(a)+" is being prepared")
+	case s.Replicas > 0:
+		return s.do(Halt, phase, "stopping the Deployment of the old disk")
+	case len(s.Pods) > 0:
+		return s.waitPods(phase)
+	case s.Found:
+		return s.do(Handover, phase, "the new disk carries the OSD: rebuilding its Deployment")
+	case s.Make == Ending:
+		return s.wait(phase, "Preparing", "an earlier Job is being cleared away")
+	case (s.Make == Failed || s.Make == Retry) && a != nil && a.Failed == "":
+		return s.do(Failure, phase, "preparing the new disk "+attempted(a)+" failed: "+s.problem())
+	case s.Make == Retry && s.New && !s.Up && a != nil && s.Safety == Safe:
+		return s.do(Reclaim, phase, "taking back the id that the failed preparation has claimed")
+	}
+	return s.block(phase, "NewDiskNotFound", fmt.Sprintf("Ceph has the new uuid %s for the OSD, and the node has not reported a disk that carries it", s.UUID),
+		"its disks are looked at again")
+}
+
+// absent is an id that Ceph does not have.
+func (s State) absent() Action {
+	phase := cephv1.OSDReplacementReadyForSwap
+	switch {
+	case s.Abandon == ConfirmedAbandon:
+		return s.abandon()
+	case s.Replicas > 0:
+		return s.do(Halt, phase, "stopping the Deployment of an OSD that Ceph does not have")
+	case len(s.Pods) > 0:
+		return s.waitPods(phase)
+	case s.Close == Ending || s.Make == Ending:
+		return s.wait(phase, "Cleaning", "an earlier Job is being cleared away")
+	case s.Close != NoJob:
+		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings")
+	case s.Note.Attempt == nil && s.Make == NoJob:
+		return s.do(Remove, phase, "somebody has purged the OSD: removing its Deployment")
+	case s.Make == Running:
+		return s.slot()
+	case !s.Note.SlotLost:
+		return s.do(Lost, phase, s.left())
+	case !s.InProgress || !s.Fenced:
+		return s.do(Fence, phase, "putting back the marks of the replacement")
+	case !s.Ready:
+		return s.do(Show, phase, "the disk may be pulled: "+s.Note.Disk())
+	}
+	return s.slot()
+}
+
+// abandon gives up the slot of a destroyed OSD, at the user's word.
+func (s State) abandon() Action {
+	phase := cephv1.OSDReplacementAbandoning
+	switch {
+	case s.Make == Running || s.Make == Ending || s.Close == Ending:
+		return s.wait(phase, "Abandoning", "a Job on the node has not ended yet")
+	case s.Make != NoJob:
+		return s.do(Unmake, phase, "clearing the Job of an attempt")
+	case s.Close != NoJob:
+		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings")
+	case s.Replicas > 0:
+		return s.do(Halt, phase, "stopping the Deployment of a destroyed OSD")
+	case len(s.Pods) > 0:
+		return s.waitPods(phase)
+	case s.Exists && s.Safety != Safe:
+		return s.wait(phase, "NotSafeToDestroy", "Ceph does not call the slot safe to purge yet: "+s.why())
+	case s.Exists:
+		return s.do(Purge, phase, "purging the slot")
+	case s.hasMetadata() && s.Zap != Succeeded && s.Zap != Expired:
+		return s.zapping(phase)
+	}
+	return s.do(Remove, phase, "removing the Deployment")
+}
+
+func (s State) zapping(phase cephv1.OSDReplacementPhase) Action {
+	switch s.Zap {
+	case NoJob:
+		if s.NodeProblem != "" {
+			return s.block(phase, "NodeGone", "the volumes of the OSD cannot be wiped: "+s.NodeProblem, "bring the node back")
+		}
+		return s.do(Zap, phase, "wiping the volumes that the OSD had on a shared device")
+	case Failed:
+		return s.block(phase, "ZapFailed", "the volumes of the OSD could not be wiped: "+s.ZapProblem, "it is tried again")
+	case Retry:
+		return s.do(Unzap, phase, "clearing the Job that could not wipe the volumes")
+	}
+	return s.wait(phase, "Abandoning", "the volumes that the OSD had on a shared device are being wiped")
+}
+
+// starting is an OSD whose Deployment was given back for its new disk.
+func (s State) starting() Action {
+	phase := cephv1.OSDReplacementProvisioning
+	switch {
+	case s.Make == Ending:
+		return s.wait(phase, "Starting", "the Job that prepared the new disk is being cleared away")
+	case s.Make != NoJob && s.Make != Running:
+		return s.do(Unmake, phase, "clearing the Job that prepared the new disk")
+	case !s.Exists || s.Destroyed:
+		return s.do(Drop, phase, "somebody has removed the new OSD: the replacement ends")
+	case s.Up && s.In:
+		return s.do(Complete, phase, "the OSD is up and in")
+	case s.Up:
+		a := s.wait(phase, "NotIn", "the OSD is up on its new disk and is not in")
+		a.Hint = fmt.Sprintf("a flag (noin) keeps it out, or somebody has marked it out: ceph osd in %d", s.ID)
+		return a
+	}
+	return s.wait(phase, "Starting", "the OSD is starting on its new disk")
+}
+
+// guess is the phase of a replacement that cannot be looked at now.
+func (s State) guess() cephv1.OSDReplacementPhase {
+	switch {
+	case s.Note != nil && s.Note.Replaced != "":
+		return cephv1.OSDReplacementProvisioning
+	case s.Ready:
+		return cephv1.OSDReplacementReadyForSwap
+	case s.Replicas == 0:
+		return cephv1.OSDReplacementDestroying
+	case s.Note != nil && s.Note.Drain != nil:
+		return cephv1.OSDReplacementDraining
+	}
+	return cephv1.OSDReplacementAccepted
+}
+
+func (s State) do(k Kind, phase cephv1.OSDReplacementPhase, message string) Action {
+	return Action{Kind: k, Phase: phase, Reason: string(k), Message: message}
+}
+
+func (s State) wait(phase cephv1.OSDReplacementPhase, reason, message string) Action {
+	a := Action{Kind: Wait, Phase: phase, Reason: reason, Message: message}
+	if s.Abandon != NoAbandon && phase == cephv1.OSDReplacementDraining {
+		a.Hint = "there is nothing to abandon before the OSD is destroyed: cancel by removing the annotation osd.rook.io/replace"
+	}
+	return a
+}
+
+func (s State) waitAs(phase cephv1.OSDReplacementPhase, reason, message string) Action {
+	return Action{Kind: Wait, Phase: phase, Reason: reason, Message: message}
+}
+
+func (s State) block(phase cephv1.OSDReplacementPhase, reason, message, hint string) Action {
+	return Action{Kind: Wait, Phase: phase, Reason: reason, Message: message, Hint: hint, Blocked: true}
+}

@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/swap"
+)
+
+// Note is what has to be remembered of a replacement and cannot be read again from
+// anywhere else. It lies on the OSD's Deployment, from the moment the request is
+// accepted until the OSD is up on its new disk.
+type Note struct {
+	// UUID of the OSD whose disk is replaced. It is the identity of the replacement:
+	// nothing is destroyed that has another uuid.
+	UUID string `json:"uuid"`
+	// Record of its disks, as the node has reported them.
+	Record prepare.Result `json:"record"`
+	// Node is the Kubernetes node, Host its hostname label.
+	Node string `json:"node"`
+	Host string `json:"host"`
+	// Accepted is when the request was found to hold.
+	Accepted time.Time `json:"accepted"`
+	Before   Before    `json:"before"`
+	// Drain is how it was when the OSD was marked out; nil before.
+	Drain *Drain `json:"drain,omitempty"`
+	// Attempt is the last disk that was to become the OSD; nil before there was one.
+	Attempt *Attempt `json:"attempt,omitempty"`
+	// CancelRefused: the user has been told that it is too late to cancel.
+	CancelRefused bool `json:"cancelRefused,omitempty"`
+	// SlotLost: the user has been told that ceph-volume has taken the id back.
+	SlotLost bool `json:"slotLost,omitempty"`
+	// Replaced is the uuid of the new OSD, once its disk has been found and the
+	// Deployment was given back; it is up to the new OSD to come up now.
+	Replaced string `json:"replaced,omitempty"`
+}
+
+// Before is how the OSD was before anything was changed.
+type Before struct {
+	In bool `json:"in"`
+	// Reweight is the override weight, 0 to 1.
+	Reweight    float64           `json:"reweight"`
+	CrushWeight float64           `json:"crushWeight"`
+	Class       string            `json:"class,omitempty"`
+	Location    map[string]string `json:"location,omitempty"`
+	Replicas    int32             `json:"replicas"`
+}
+
+// Drain is the beginning of the draining.
+type Drain struct {
+	Since time.Time `json:"since"`
+	// PGs and Bytes that were on the OSD.
+	PGs   int   `json:"pgs"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Attempt is one disk that was to become the OSD.
+type Attempt struct {
+	Number int    `json:"number"`
+	Device string `json:"device"`
+	Serial string `json:"serial,omitempty"`
+	Proof  string `json:"proof,omitempty"`
+	// Failed is why it did not; empty while it is not known.
+	Failed string `json:"failed,omitempty"`
+}
+
+// Encode gives the note as the value of its annotation.
+func (n Note) Encode() string {
+	b, err := json.Marshal(n)
+	if err != nil {
+		// A note is made of plain values; the only thing JSON cannot hold is a weight
+		// that is no number, and Ceph's JSON cannot hold that either.
+		panic("encoding the note of a replacement: " + err.Error())
+	}
+	return string(b)
+}
+
+// ReadNote reads the annotation. A note that cannot be read, or that lacks what
+// identifies the OSD, is an error and never "no note".
+func ReadNote(value string, id int) (*Note, error) {
+	if value == "" {
+		return nil, nil
+	}
+	var n Note
+	if err := json.Unmarshal([]byte(value), &n); err != nil {
+		return nil, fmt.Errorf("reading the note of the replacement: %w", err)
+	}
+	if n.UUID == "" || n.Record.UUID != n.UUID || n.Record.ID != id || n.Node == "" {
+		return nil, fmt.Errorf("reading the note of the replacement: it is not about osd.%d", id)
+	}
+	return &n, nil
+}
+
+// Old is the disk to pull, as the node compares it with others.
+func (n Note) Old() swap.Disk {
+	d := n.Record.Data
+	return swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID, Size: d.Size, Rotational: d.Rotational}
+}
+
+// Pending is the slot as the node must know it while it waits for a disk.
+func (n Note) Pending(with string) swap.Pending {
+	return swap.Pending{
+		OSD: n.Record.ID, UUID: n.UUID, Old: n.Old(), Class: n.Before.Class, With: with,
+		DBLV: n.Record.DB != nil || n.Record.WAL != nil,
+	}
+}
+
+// LVs are the OSD's volumes, data first.
+func (n Note) LVs() []request.LV {
+	var lvs []request.LV
+	for _, p := range []*prepare.Part{&n.Record.Data, n.Record.DB, n.Record.WAL} {
+		if v := LV(p); v != nil {
+			lvs = append(lvs, *v)
+		}
+	}
+	return lvs
+}
+
+// LV is a part's volume; nil where it is none.
+func LV(p *prepare.Part) *request.LV {
+	if p == nil || p.LV == "" {
+		return nil
+	}
+	return &request.LV{VG: p.VG, Name: p.LV, UUID: p.LVUUID, Size: p.Size}
+}
+
+// Disk names the disk to pull for a person: serial, path and slot, as far as known.
+func (n Note) Disk() string {
+	d := n.Record.Data
+	path := d.ByPath
+	if path == "" {
+		path = d.ByID
+	}
+	if path == "" {
+		path = d.Path
+	}
+	s := path
+	if d.Serial != "" {
+		s = "serial " + d.Serial + ", " + path
+	}
+	if d.Slot != "" {
+		s += ", slot " + d.Slot
+	}
+	return s + " on node " + n.Node
+}

@@ -1,0 +1,151 @@
+// Package plan decides the next step of the replacement of one OSD's disk.
+//
+// It is pure: State holds only what can be read again at any time, and Next is one
+// switch over it whose order is the flow. It must not take silence for an answer:
+// whatever is not known leads to a wait, and nothing is destroyed but by the one
+// action that the controller proves once more, live, right before.
+package plan
+
+import (
+	"github.com/castellan-storage/castellan/internal/node/swap"
+)
+
+// JobState is how far a Job of the replacement is.
+type JobState int
+
+// The states of a Job.
+const (
+	// NoJob: there is none.
+	NoJob JobState = iota
+	// Running: it has not ended.
+	Running
+	// Succeeded: it has ended well, and its result still counts.
+	Succeeded
+	// Expired: it has ended well, too long ago to count as proof.
+	Expired
+	// Failed: it has ended badly, and it is too early to try again.
+	Failed
+	// Retry: it has ended badly, and another try is due.
+	Retry
+	// Ending: it is being deleted, or pods of it are still there.
+	Ending
+)
+
+// JobStates are all of them, for tests that walk them.
+func JobStates() []JobState {
+	return []JobState{NoJob, Running, Succeeded, Expired, Failed, Retry, Ending}
+}
+
+// Answer is Ceph's answer to safe-to-destroy.
+type Answer int
+
+// The answers. The zero value is that there is none.
+const (
+	Unknown Answer = iota
+	Unsafe
+	Safe
+)
+
+// Abandon is what the annotation osd.rook.io/replace-abandon says.
+type Abandon int
+
+// What it can say.
+const (
+	NoAbandon Abandon = iota
+	// WrongAbandon: it has a value that confirms nothing.
+	WrongAbandon
+	ConfirmedAbandon
+)
+
+// Refusal is why a request does not hold.
+type Refusal struct {
+	// Reason is CamelCase and from a small set.
+	Reason string
+	// Message says what is wrong and what to do. It must not change while the cause
+	// does not.
+	Message string
+}
+
+// Text is the refusal as it is stored and shown.
+func (r Refusal) Text() string { return r.Reason + ": " + r.Message }
+
+// State is all that bears on the next step of one OSD's replacement.
+type State struct {
+	ID int
+
+	// What is on the Deployment.
+
+	// Asked: the annotation osd.rook.io/replace is there. After a request was accepted
+	// its value must stay the confirmation; another value counts as taken back.
+	Asked bool
+	// InProgress, Ready and Fenced are the annotations and the label of the contract.
+	InProgress, Ready, Fenced bool
+	// Note is nil when there is none; NoteProblem says that there is one that cannot be
+	// read.
+	Note        *Note
+	NoteProblem string
+	// Fresh is the note as it would be written now; FreshProblem says why there can be
+	// none.
+	Fresh        Note
+	FreshProblem string
+	Abandon      Abandon
+	Replicas     int32
+	// RefusedText is what is stored as the last refusal.
+	RefusedText string
+
+	// Refusal is the outcome of the checks of a request that was not accepted yet;
+	// Unchecked says what could not be read to make them.
+	Refusal   *Refusal
+	Unchecked string
+	// Warnings do not refuse it; the user hears them when it is accepted.
+	Warnings []string
+
+	// Pods that have the OSD's id, of any owner and in any phase.
+	Pods []string
+	// PodsHint is what the user can do about them, if anything.
+	PodsHint string
+
+	// What Ceph says. Answered is false when the OSD map could not be read, and all the
+	// rest is without meaning then.
+	Answered bool
+	Silence  string
+	Exists   bool
+	// Destroyed: the slot waits for a new OSD. New: it was claimed and has never been up.
+	Destroyed, New bool
+	Up, In         bool
+	UUID           string
+	Weight         float64
+	Safety         Answer
+	SafetyWhy      string
+	// Stuck: all PGs are active and clean, nothing moves, and PGs are still mapped to it.
+	Stuck bool
+	// Turn is why it must wait before it may be marked out; empty when it is its turn.
+	Turn string
+	// PGs and Bytes on the OSD now, for the start of the draining.
+	PGs   int
+	Bytes int64
+	// Usage: both are known.
+	Usage bool
+
+	// Close closes dm-crypt mappings, Make prepares the new disk, Zap wipes the volumes
+	// of an OSD that is given up.
+	Close, Make, Zap                      JobState
+	CloseProblem, MakeProblem, ZapProblem string
+
+	// Match is the disk that is proven to be the replacement; nil while there is none.
+	Match *swap.Match
+	// Question is what the user has to decide first.
+	Question string
+	// Found: the node has reported a disk with the uuid that Ceph has for this id.
+	Found bool
+	// NodeProblem says that the node cannot do anything now.
+	NodeProblem string
+}
+
+// encrypted: the OSD's volumes have dm-crypt mappings.
+func (s State) encrypted() bool { return s.Note != nil && s.Note.Record.Encrypted }
+
+// hasMetadata: a volume of the OSD lies on another device and survives the disk.
+func (s State) hasMetadata() bool {
+	return s.Note != nil && (LV(s.Note.Record.DB) != nil || LV(s.Note.Record.WAL) != nil)
+}
