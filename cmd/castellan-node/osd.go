@@ -73,7 +73,7 @@ func provisionNode(ctx context.Context, req request.Provision) error {
 	runner := run.Exec{Log: os.Stderr, Env: volumeEnv(req.AllowLoop)}
 	node := inspect.Node{Root: "/", Run: runner}
 	target := statusmap.Target{Namespace: req.Namespace, Name: req.ConfigMap, Node: req.Node, Labels: req.Labels}
-	facts := choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved}
+	facts := choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved, Pending: req.Pending}
 	report, err := provision.Run(ctx, node, runner, sel, facts, func(ctx context.Context, r provision.Report) error {
 		return client.Store(ctx, target, r)
 	})

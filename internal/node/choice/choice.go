@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/swap"
 )
 
 // MinSize is the smallest device that ceph-volume accepts for BlueStore: 5 GiB.
@@ -61,6 +62,9 @@ type Facts struct {
 	// Reserved are devices held for a pending replacement, by path; the value
 	// says for what ("osd.5").
 	Reserved map[string]string
+	// Pending are OSDs that wait for another disk; what package swap finds for them
+	// is reserved before anything is chosen.
+	Pending []swap.Pending
 }
 
 // Reason is a word for a verdict; it is stable and part of the device report.

@@ -18,6 +18,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/swap"
 )
 
 // State is how far the node has got; the words are those that users of Rook
@@ -42,6 +43,8 @@ type Report struct {
 	Devices []Device `json:"devices"`
 	// Problems did not stop the node but need a person's eye.
 	Problems []string `json:"problems,omitempty"`
+	// Swaps is what was found of the disks that OSDs wait for; nil where none wait.
+	Swaps *swap.Outcome `json:"swaps,omitempty"`
 }
 
 // Device is one line of the device report.
@@ -50,6 +53,7 @@ type Device struct {
 	Type    device.Type   `json:"type,omitempty"`
 	Size    uint64        `json:"size,omitempty"`
 	Serial  string        `json:"serial,omitempty"`
+	WWN     string        `json:"wwn,omitempty"`
 	Model   string        `json:"model,omitempty"`
 	ByID    string        `json:"byID,omitempty"`
 	Slot    string        `json:"slot,omitempty"`
@@ -96,8 +100,8 @@ func Run(ctx context.Context, node Node, runner run.Runner, sel choice.Selection
 			return failed, errors.Join(err, report(ctx, failed))
 		}
 	}
-	osds, skipped := prepare.Results(seen.Found, seen.Devices, facts.FSID)
-	r := Report{State: Completed, OSDs: osds, Devices: lines(verdicts), Problems: append(problems, skipped...)}
+	osds, skipped := Living(seen, facts.FSID, facts.Pending)
+	r := Report{State: Completed, OSDs: osds, Swaps: swaps(facts.Pending, seen.Devices), Devices: lines(verdicts), Problems: append(problems, skipped...)}
 	if made := newOSDs(before, seen, facts.FSID); made < want {
 		r.State = Failed
 		r.Message = fmt.Sprintf("%d of %d new OSDs were made", made, want)
@@ -117,6 +121,7 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 	if err != nil {
 		return inspect.Result{}, nil, err
 	}
+	facts.Reserved = reserve(facts.Reserved, swap.Find(facts.Pending, seen.Devices).Reserved)
 	verdicts := choice.Choose(seen.Devices, sel, facts)
 	inv := map[string]device.Inventory{}
 	for _, v := range verdicts {
@@ -192,7 +197,7 @@ func lines(verdicts []choice.Verdict) []Device {
 	for _, v := range verdicts {
 		d := v.Device
 		devices = append(devices, Device{
-			Path: d.Path, Type: d.Type, Size: d.Size, Serial: d.Serial, Model: d.Model, ByID: d.ByID(), Slot: d.Slot,
+			Path: d.Path, Type: d.Type, Size: d.Size, Serial: d.Serial, WWN: d.WWN, Model: d.Model, ByID: d.ByID(), Slot: d.Slot,
 			Use: v.Use, Reason: v.Reason, Message: v.Message,
 		})
 	}

@@ -19,18 +19,20 @@ type Sibling struct {
 	LVs  []LV   `json:"lvs,omitempty"`
 }
 
-// Watch asks a node to wait until its devices differ from what was reported.
+// Watch asks a node to wait until its disks differ from what was reported.
 type Watch struct {
 	Namespace string         `json:"namespace"`
 	Node      string         `json:"node"`
 	ConfigMap string         `json:"configMap"`
 	FSID      string         `json:"fsid"`
 	Pending   []swap.Pending `json:"pending,omitempty"`
-	// Known are the devices of the last report, as swap.Known names them.
+	// Known are the disks of the last report: provision.Known(data.devices).
 	Known []string `json:"known,omitempty"`
 }
 
-// Replace asks a node to make the OSD with the given id on a new disk.
+// Replace asks a node to make the OSD with the given id on a new disk. The answer is
+// a Replaced in the status ConfigMap (ReplacedKey); data.status and data.osds are
+// written too, data.devices and data.swaps are left as the last prepare Job wrote them.
 type Replace struct {
 	Namespace string            `json:"namespace"`
 	Node      string            `json:"node"`

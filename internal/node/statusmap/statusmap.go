@@ -78,7 +78,11 @@ func Map(t Target, r provision.Report) (map[string]any, error) {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
 	data := map[string]any{"status": string(status)}
-	for key, v := range map[string]any{"devices": r.Devices, "osds": r.OSDs, "problems": r.Problems} {
+	more := map[string]any{"devices": r.Devices, "osds": r.OSDs, "problems": r.Problems}
+	if r.Swaps != nil {
+		more["swaps"] = r.Swaps
+	}
+	for key, v := range more {
 		b, err := json.MarshalIndent(v, "", " ")
 		if err != nil {
 			return nil, fmt.Errorf("encoding the report's %s: %w", key, err)
