@@ -59,6 +59,10 @@ assets: $(LAB) ## build what the tests need for a real API server
 test: assets ## everything but the lab: unit tests and tests on a real API server
 	KUBEBUILDER_ASSETS="$$($(LAB) assets)" go test -timeout 20m ./...
 	cd lab && go test ./...
+	@$(MAKE) -s charts
+
+charts: assets ## the Helm charts, by Helm and on a real API server
+	cd test/chart && KUBEBUILDER_ASSETS="$$($(LAB) assets)" go test -timeout 10m ./...
 
 race: assets ## the same tests under the race detector
 	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -timeout 40m ./...
@@ -76,10 +80,11 @@ fuzz: ## every fuzz test for FUZZTIME (30s)
 fuzz-api: ## decoding of every kind for FUZZTIME (30s)
 	go run ./hack/fuzz -time $(FUZZTIME) api
 
-lint: $(TOOLS)/golangci-lint ## go vet and golangci-lint, both modules
+lint: $(TOOLS)/golangci-lint ## go vet and golangci-lint, all modules
 	go vet ./... && cd lab && go vet ./...
 	$(TOOLS)/golangci-lint run ./...
 	cd lab && $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
+	cd test/chart && $(TOOLS)/golangci-lint run --config ../../.golangci.yml ./...
 
 tools: $(TOOLS)/golangci-lint $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## build the pinned tools into the cache
 
@@ -92,4 +97,4 @@ $(TOOLS)/crd-ref-docs:
 	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
 
 FORCE:
-.PHONY: help lab up down e2e binaries generate verify assets test race smoke smoke-guest fuzz fuzz-api lint tools FORCE
+.PHONY: help lab up down e2e binaries generate verify assets test charts race smoke smoke-guest fuzz fuzz-api lint tools FORCE
