@@ -16,10 +16,13 @@ import (
 	"github.com/castellan-storage/castellan/internal/csi"
 	"github.com/castellan-storage/castellan/internal/csi/publish"
 	"github.com/castellan-storage/castellan/internal/csi/store"
+	"github.com/castellan-storage/castellan/internal/csiusers"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/mgr"
 	"github.com/castellan-storage/castellan/internal/mon"
+	"github.com/castellan-storage/castellan/internal/nodedaemon"
 	"github.com/castellan-storage/castellan/internal/osd"
+	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/replication"
 	"github.com/castellan-storage/castellan/internal/status"
 )
@@ -35,6 +38,9 @@ type common struct {
 	scope    scope
 	// files is the drivers' configuration, made when the first controller asks.
 	files *store.Store
+	// without are groups whose kinds are not installed: their controllers wait until
+	// they are.
+	without map[string]bool
 }
 
 // entry is one line of the list of controllers.
@@ -71,11 +77,24 @@ func controllers() []entry {
 		{"osd", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &osd.Daemons{Base: c.osd()}, c.settled(osd.DaemonOptions()))
 		}},
+		{"osd-replace", groupCeph, func(c *common) error {
+			return kit.Register(c.mgr, c.env, &replace.Controller{Base: c.replace()}, replace.Options())
+		}},
+		{"osd-replacements", groupCeph, func(c *common) error {
+			return kit.Register(c.mgr, c.env, &replace.Overview{Base: c.replace()}, c.settled(replace.OverviewOptions()))
+		}},
 		{"config", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &config.Controller{Access: c.access, Operator: c.operator, Settings: c.settings.Get}, c.settled(config.Options()))
 		}},
+		{"nodedaemon", groupCeph, func(c *common) error {
+			return kit.Register(c.mgr, c.env, &nodedaemon.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}, c.settled(nodedaemon.Options()))
+		}},
 		{"status", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &status.Controller{Access: c.access}, status.Options())
+		}},
+		{"csi-users", groupCeph, func(c *common) error {
+			ctl := &csiusers.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
+			return kit.Register(c.mgr, c.env, ctl, c.settled(csiusers.Options(!c.without[groupCSI])))
 		}},
 		{"csi-drivers", groupCSI, func(c *common) error {
 			files, err := c.csiFiles()
@@ -105,6 +124,10 @@ func (c *common) settled(o kit.Options) kit.Options {
 
 func (c *common) osd() osd.Base {
 	return osd.Base{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
+}
+
+func (c *common) replace() replace.Base {
+	return replace.Base{Cache: c.env.Client, Write: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
 }
 
 // csiFiles gives the drivers' configuration, with the indexes that its users need.
