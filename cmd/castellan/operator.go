@@ -77,10 +77,11 @@ func run(ctx context.Context, f flags) error {
 	}
 	defer p.pool.Close()
 	for {
-		if err := p.manage(ctx); !errors.Is(err, errScope) {
+		err := p.manage(ctx)
+		if !errors.Is(err, errScope) && !errors.Is(err, errInstalled) {
 			return err
 		}
-		p.log.Info("starting anew: " + errScope.Error())
+		p.log.Info("starting anew: " + err.Error())
 	}
 }
 
@@ -174,8 +175,8 @@ func self(ctx context.Context, live client.Reader, namespace string) (pods.Opera
 	return op, nil
 }
 
-// manage runs one manager to its end: nil when ctx ends, errScope when another one
-// is to follow.
+// manage runs one manager to its end: nil when ctx ends, errScope or errInstalled when
+// another one is to follow.
 func (p *process) manage(ctx context.Context) error {
 	list, err := selectControllers(controllers(), p.flags.controllers)
 	if err != nil {
@@ -204,14 +205,16 @@ func (p *process) manage(ctx context.Context) error {
 		if p.moves(ctx, got, scopeOf(p.operator.Namespace, data, os.Getenv)) {
 			cancel(errScope)
 		}
-	}); err != nil {
+	}, func() { cancel(errInstalled) }); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
-	if errors.Is(context.Cause(ctx), errScope) {
-		return errScope
+	for _, again := range []error{errScope, errInstalled} {
+		if errors.Is(context.Cause(ctx), again) {
+			return again
+		}
 	}
 	p.log.Info("stopped")
 	return nil
@@ -267,7 +270,7 @@ func (p *process) manager(s scope) (ctrl.Manager, error) {
 }
 
 // fill puts everything into a manager that runs in it.
-func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []entry, settingsChanged func(map[string]string)) error {
+func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []entry, settingsChanged func(map[string]string), installed func()) error {
 	env, err := kit.EnvOf(mgr)
 	if err != nil {
 		return err
@@ -289,7 +292,13 @@ func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []en
 		ctx: ctx, mgr: mgr, env: env, operator: p.operator, settings: set, scope: s,
 		access: access.Reader{Live: mgr.GetAPIReader(), Dial: func(name string, cfg conn.Config) ceph.Commander { return p.pool.Cluster(name, cfg) }},
 	}
+	if err := c.skipCSI(installed); err != nil {
+		return err
+	}
 	for _, e := range list {
+		if c.without[e.group] {
+			continue
+		}
 		if err := e.register(c); err != nil {
 			return fmt.Errorf("registering %s: %w", e.name, err)
 		}

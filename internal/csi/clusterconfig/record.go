@@ -82,6 +82,14 @@ type RemotePool struct {
 	PoolID string `json:"poolID"`
 }
 
+// Annotations of a CephConnection with the mount options of its cluster, joined by
+// commas. They go for the CephFS volumes of every profile of the connection that has
+// none of its own.
+const (
+	KernelMountOptionsAnnotation = "castellan.ceph.io/kernel-mount-options"
+	FuseMountOptionsAnnotation   = "castellan.ceph.io/fuse-mount-options"
+)
+
 // Build makes the record of a profile. replication is the one that is in effect
 // for the profile, or nil.
 func Build(profile *csiv1.ClientProfile, connection *csiv1.CephConnection, replication *csiv1.ClientProfileReplication) Record {
@@ -92,8 +100,8 @@ func Build(profile *csiv1.ClientProfile, connection *csiv1.CephConnection, repli
 	if fs := profile.Spec.CephFs; fs != nil {
 		r.CephFS = CephFS{
 			SubvolumeGroup:             fs.SubVolumeGroup,
-			KernelMountOptions:         MountOptions(fs.KernelMountOptions),
-			FuseMountOptions:           MountOptions(fs.FuseMountOptions),
+			KernelMountOptions:         orElse(MountOptions(fs.KernelMountOptions), connection.Annotations[KernelMountOptionsAnnotation]),
+			FuseMountOptions:           orElse(MountOptions(fs.FuseMountOptions), connection.Annotations[FuseMountOptionsAnnotation]),
 			RadosNamespace:             deref(fs.RadosNamespace),
 			ControllerPublishSecretRef: controllerSecret(fs.CephCsiSecrets),
 		}
@@ -159,6 +167,13 @@ func controllerSecret(s *csiv1.CephCsiSecretsSpec) SecretRef {
 
 func secretRef(s corev1.SecretReference) SecretRef {
 	return SecretRef{Name: s.Name, Namespace: s.Namespace}
+}
+
+func orElse(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
 }
 
 func deref(s *string) string {
