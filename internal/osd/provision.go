@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,8 @@ import (
 	"github.com/castellan-storage/castellan/internal/kit/naming"
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/swap"
+	"github.com/castellan-storage/castellan/internal/osd/pending"
 	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -68,6 +71,7 @@ func ProvisionOptions() kit.Options {
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-discover", toAll), When: kube.Changed()},
+			{Object: &appsv1.Deployment{}, Map: onlyReplacing(toAll), When: kube.Changed()},
 		},
 	}
 }
@@ -75,6 +79,16 @@ func ProvisionOptions() kit.Options {
 func onlyApp(app string, next kube.MapFunc) kube.MapFunc {
 	return func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
 		if obj.GetLabels()["app"] != app {
+			return nil
+		}
+		return next(ctx, cache, obj)
+	}
+}
+
+// onlyReplacing passes Deployments whose disk is being replaced, or was.
+func onlyReplacing(next kube.MapFunc) kube.MapFunc {
+	return func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
+		if _, replaced := obj.GetAnnotations()[spec.ReplacedAnnotation]; !replaced && !spec.Replacing(obj.GetAnnotations()) {
 			return nil
 		}
 		return next(ctx, cache, obj)
@@ -120,6 +134,11 @@ type ProvisionSeen struct {
 	Reports map[string]Report
 	// Devices is, by node, a fingerprint of what the discovery daemon has last seen.
 	Devices map[string]string
+	// Slots are OSDs that wait for another disk, by node; Asks say what else about them is
+	// a reason to look, Making are nodes on which a disk is just being prepared for one.
+	Slots  map[string][]swap.Pending
+	Asks   map[string]slotReasons
+	Making map[string]bool
 }
 
 // Report is what a node's status ConfigMap says.
@@ -130,6 +149,8 @@ type Report struct {
 	Problems []string
 	// Updated is when the ConfigMap was written last, as far as it says.
 	Name string
+	// Labels of the ConfigMap.
+	Labels map[string]string
 }
 
 // New implements kit.Controller.
@@ -215,6 +236,9 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 			seen.Reports[n.Name] = readReport(cm)
 		}
 	}
+	if err := c.slots(ctx, cl, seen); err != nil {
+		return err
+	}
 	var key corev1.Secret
 	if seen.HasKey, err = kube.Get(ctx, c.Cache, types.NamespacedName{Namespace: cl.Namespace, Name: spec.BootstrapSecret}, &key); err != nil {
 		return fmt.Errorf("reading the bootstrap key: %w", err)
@@ -237,7 +261,7 @@ func readReport(cm *corev1.ConfigMap) Report {
 		Status  string `json:"status"`
 		Message string `json:"message"`
 	}
-	r := Report{Request: cm.Labels[spec.RequestLabel], Name: cm.Name}
+	r := Report{Request: cm.Labels[spec.RequestLabel], Name: cm.Name, Labels: cm.Labels}
 	if err := json.Unmarshal([]byte(cm.Data["status"]), &status); err != nil {
 		r.Message = "its report cannot be read: " + err.Error()
 		return r
@@ -314,12 +338,19 @@ const (
 func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selection.Node, p *kit.Plan) (nodeState, string, error) {
 	req := request.Provision{
 		Namespace: cl.Namespace, Node: n.Name, ConfigMap: spec.StatusMap(n.Name), FSID: seen.Cluster.FSID, MonHost: seen.MonHost,
-		Selection: n.Selection, AllowLoop: seen.Loop,
+		Selection: n.Selection, AllowLoop: seen.Loop, Pending: seen.Slots[n.Name],
 	}
-	hash := spec.RequestHash(req, cl.Annotations[RescanAnnotation]+"/"+seen.Devices[n.Name])
+	reason := cl.Annotations[RescanAnnotation] + "/" + seen.Devices[n.Name]
+	if len(req.Pending) > 0 {
+		reason += seen.Asks[n.Name].String()
+	}
+	question := req
+	question.Pending = pending.Question(req.Pending)
+	hash := spec.RequestHash(question, reason)
 	req.Labels = map[string]string{
 		spec.RequestLabel: hash, kube.OwnedLabel: "true", "rook_cluster": cl.Namespace, "node": naming.LabelValue(n.Name),
 	}
+	seen.Asks[n.Name].label(req)
 	rep, job := seen.Reports[n.Name], seen.Jobs[n.Name]
 	answered := rep.Request == hash && (rep.State == "completed" || rep.State == "failed")
 	switch {
@@ -330,6 +361,8 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 		return nodeBusy, "finishing an earlier request", nil
 	case answered && rep.State == "completed":
 		return nodeDone, "", nil
+	case seen.Making[n.Host]:
+		return nodeBusy, "a new disk of an OSD is being prepared", nil
 	case job != nil && job.Labels[spec.RequestLabel] == hash && seen.Now.Sub(endTime(job)) < retryAfter:
 		why := rep.Message
 		if !answered || why == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/provision"
+	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -90,4 +91,17 @@ func Devices(cm *corev1.ConfigMap) ([]provision.Device, error) {
 		return nil, fmt.Errorf("ConfigMap %s: its devices cannot be read: %w", cm.Name, err)
 	}
 	return d, nil
+}
+
+// Replaced is what the node has reported of its last replacement; nil when there is
+// nothing that can be read.
+func Replaced(cm *corev1.ConfigMap) *request.Replaced {
+	if cm == nil || cm.Data[request.ReplacedKey] == "" {
+		return nil
+	}
+	var r request.Replaced
+	if json.Unmarshal([]byte(cm.Data[request.ReplacedKey]), &r) != nil {
+		return nil
+	}
+	return &r
 }

@@ -31,6 +31,7 @@ const (
 	Destroy  Kind = "Destroy"  // destroy the OSD, proven right before
 	Show     Kind = "Show"     // ready for swap
 	TooLate  Kind = "TooLate"  // tell that a destroyed OSD cannot be cancelled
+	Remember Kind = "Remember" // note which disks the node has while the slot is free
 	Claim    Kind = "Claim"    // note which disk is about to be prepared
 	Make     Kind = "Make"     // start preparing it
 	Failure  Kind = "Failure"  // note and tell that preparing failed
@@ -269,6 +270,8 @@ func (s State) slot() Action {
 		return s.do(Unmake, making, "clearing the Job of the earlier attempt")
 	case s.Question != "":
 		return s.block(phase, "ReplacementNotClear", s.Question, "name the disk: osd.rook.io/replace-with=/dev/disk/by-id/... on this Deployment")
+	case s.Match == nil && len(s.Note.Disks) == 0 && len(s.Disks) > 0:
+		return s.do(Remember, phase, "noting which disks the node has")
 	case s.Match == nil && s.NodeProblem != "":
 		return s.block(phase, "NodeGone", "the slot waits for a new disk, and "+s.NodeProblem, "bring the node back")
 	case s.Match == nil:

@@ -27,6 +27,9 @@ type Note struct {
 	Before   Before    `json:"before"`
 	// Drain is how it was when the OSD was marked out; nil before.
 	Drain *Drain `json:"drain,omitempty"`
+	// Disks of the node when the slot had become free, as swap.Pending.Before wants them:
+	// what tells a spare that was there all along from the new disk. nil before.
+	Disks []string `json:"disks,omitempty"`
 	// Attempt is the last disk that was to become the OSD; nil before there was one.
 	Attempt *Attempt `json:"attempt,omitempty"`
 	// CancelRefused: the user has been told that it is too late to cancel.
@@ -104,7 +107,7 @@ func (n Note) Old() swap.Disk {
 func (n Note) Pending(with string) swap.Pending {
 	return swap.Pending{
 		OSD: n.Record.ID, UUID: n.UUID, Old: n.Old(), Class: n.Before.Class, With: with,
-		DBLV: n.Record.DB != nil || n.Record.WAL != nil,
+		DBLV: n.Record.DB != nil || n.Record.WAL != nil, Before: n.Disks,
 	}
 }
 

@@ -136,6 +136,8 @@ type State struct {
 	Match *swap.Match
 	// Question is what the user has to decide first.
 	Question string
+	// Disks that the node has reported when it was asked about this slot.
+	Disks []string
 	// Found: the node has reported a disk with the uuid that Ceph has for this id.
 	Found bool
 	// NodeProblem says that the node cannot do anything now.

@@ -1,0 +1,251 @@
+package replace
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/swap"
+	"github.com/castellan-storage/castellan/internal/osd/pending"
+	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/podspec"
+)
+
+// Times of Jobs.
+const (
+	// closeFresh is how long the proof that mappings are closed counts; D2 of the
+	// invariants asks for no more than 60 s before a destroy.
+	closeFresh = time.Minute
+	// closeDeadline bounds a Job that closes; ceph-volume can hang on a dead disk.
+	closeDeadline = 2 * time.Minute
+	// makeDeadline bounds the preparation of a disk: LUKS formatting of data and
+	// database takes a minute on a slow machine.
+	makeDeadline = 30 * time.Minute
+	// retryFirst and retryLast bound when a failed Job is tried again.
+	retryFirst = 30 * time.Second
+	retryLast  = 10 * time.Minute
+)
+
+// generationAnnotation on a closing Job is the Deployment's generation: a change of
+// its replicas since may have opened the mappings again.
+const generationAnnotation = "castellan.ceph.io/deployment-generation"
+
+// jobs are the Jobs of one replacement, nil where there is none, and what a new one is
+// built from.
+type jobs struct {
+	now              time.Time
+	close, make, zap *batchv1.Job
+	// busy: the node's prepare Job runs, which writes the same report.
+	busy      bool
+	monHost   string
+	allowLoop bool
+	report    *corev1.ConfigMap
+	// replaced is what the node has reported of the last attempt of this OSD.
+	replaced *request.Replaced
+	others   []prepare.Result
+	pending  []swap.Pending
+}
+
+// jobsOf are the Jobs of one OSD, as they were before Ceph was asked: what a Job that
+// has ended has done is in Ceph's answer.
+func (v *view) jobsOf(id int, node string) jobs {
+	j := jobs{now: v.now, monHost: v.stored.List.MonHost(), allowLoop: v.set.AllowLoopDevices}
+	j.close, j.make, j.zap = v.jobs[spec.CloseName(id)], v.jobs[spec.MakeName(id)], v.jobs[spec.ZapName(id)]
+	if job := v.jobs[spec.JobName(node)]; job != nil && node != "" {
+		_, _, ended := ending(job)
+		j.busy = !ended
+	}
+	return j
+}
+
+// ending says when and how a Job has ended.
+func ending(j *batchv1.Job) (at time.Time, ok, ended bool) {
+	for _, c := range j.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return c.LastTransitionTime.Time, c.Type == batchv1.JobComplete, true
+		}
+	}
+	return time.Time{}, false, false
+}
+
+// closeState says what a closing Job proves now.
+func closeState(j *batchv1.Job, uuid string, generation int64, now time.Time) (plan.JobState, string) {
+	if j == nil {
+		return plan.NoJob, ""
+	}
+	if j.DeletionTimestamp != nil {
+		return plan.Ending, ""
+	}
+	at, ok, ended := ending(j)
+	switch {
+	case spec.JobUUID(j) != uuid || j.Annotations[generationAnnotation] != strconv.FormatInt(generation, 10):
+		return plan.Retry, ""
+	case !ended:
+		return plan.Running, ""
+	case ok && now.Sub(at) <= closeFresh:
+		return plan.Succeeded, ""
+	case ok:
+		return plan.Expired, ""
+	case now.Sub(at) < retryFirst:
+		return plan.Failed, jobMessage(j)
+	}
+	return plan.Retry, jobMessage(j)
+}
+
+// jobState says how far another Job is; tries is how often it was tried.
+func jobState(j *batchv1.Job, uuid string, tries int, now time.Time) (plan.JobState, string) {
+	if j == nil {
+		return plan.NoJob, ""
+	}
+	if j.DeletionTimestamp != nil {
+		return plan.Ending, ""
+	}
+	at, ok, ended := ending(j)
+	due := now.Sub(at) >= backOff(tries)
+	switch {
+	case !ended:
+		return plan.Running, ""
+	case spec.JobUUID(j) != uuid:
+		return plan.Retry, ""
+	case ok && !due:
+		return plan.Succeeded, ""
+	case !ok && !due:
+		return plan.Failed, jobMessage(j)
+	}
+	return plan.Retry, jobMessage(j)
+}
+
+func backOff(tries int) time.Duration {
+	d := retryFirst
+	for range tries - 1 {
+		if d *= 2; d >= retryLast {
+			return retryLast
+		}
+	}
+	return d
+}
+
+func jobMessage(j *batchv1.Job) string {
+	for _, c := range j.Status.Conditions {
+		if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+			return strings.TrimSpace(c.Reason + " " + c.Message + "; see the log of Job " + j.Name)
+		}
+	}
+	return ""
+}
+
+// said is what the last pod of a Job has left as its message.
+func (v *view) said(j *batchv1.Job) string {
+	if j == nil {
+		return ""
+	}
+	var last *corev1.Pod
+	for i := range v.pods {
+		p := &v.pods[i]
+		owned := slices.ContainsFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == j.UID })
+		if owned && (last == nil || last.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			last = p
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	for _, s := range last.Status.ContainerStatuses {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 && t.Message != "" {
+			return bounded(strings.TrimSpace(t.Message), 400)
+		}
+	}
+	return ""
+}
+
+// build makes the Job of a step; nil for steps that make none.
+func (j jobs) build(k plan.Kind, cl *cephv1.CephCluster, seen Seen) (*batchv1.Job, error) {
+	if k != plan.Close && k != plan.Make && k != plan.Zap {
+		return nil, nil
+	}
+	note, id := seen.State.Note, seen.State.ID
+	user := podspec.UserOf(&cl.Spec, cephv1.KeyOSDPrepare, cephv1.ResourcesKeyPrepareOSD)
+	user.Placement.Tolerations = append(user.Placement.Tolerations, cl.Spec.Placement[cephv1.KeyOSD].Tolerations...)
+	n := spec.NodeJob{Host: note.Host, UUID: note.UUID, User: user}
+	switch k {
+	case plan.Close:
+		n.Name, n.App, n.Command, n.Retries, n.Deadline = spec.CloseName(id), spec.CloseApp, "close", 1, closeDeadline
+		n.Request = request.Close{OSD: id, UUID: note.UUID, LVs: note.LVs()}
+	case plan.Zap:
+		n.Name, n.App, n.Command, n.Retries, n.Deadline = spec.ZapName(id), spec.ZapApp, "zap", 1, closeDeadline
+		n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.LVs()[1:]}
+		if plan.LV(&note.Record.Data) == nil {
+			n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.LVs()}
+		}
+	case plan.Make:
+		n.Name, n.App, n.Command, n.Deadline = spec.MakeName(id), spec.MakeApp, "replace", makeDeadline
+		n.Writes, n.Reports = true, true
+		n.Request = j.replaceRequest(seen)
+	}
+	job, err := spec.NodeJobOf(seen.Cluster, n)
+	if err != nil {
+		return nil, fmt.Errorf("building the Job %s: %w", n.Name, err)
+	}
+	job.Annotations = map[string]string{generationAnnotation: strconv.FormatInt(seen.Deployment.Generation, 10)}
+	return job, nil
+}
+
+// replaceRequest is what the node is told: what was recorded of the old OSD, not what
+// today's spec would make of a new one.
+func (j jobs) replaceRequest(seen Seen) request.Replace {
+	note, s := seen.State.Note, seen.State
+	r := request.Replace{
+		Namespace: seen.Cluster.Namespace, Node: note.Node, ConfigMap: spec.StatusMap(note.Node), FSID: seen.Cluster.FSID, MonHost: j.monHost,
+		OSD: s.ID, OldUUID: note.UUID, Device: s.Note.Attempt.Device, Serial: s.Note.Attempt.Serial,
+		Mode: note.Record.Mode, Encrypted: note.Record.Encrypted, DB: plan.LV(note.Record.DB), WAL: plan.LV(note.Record.WAL),
+		DeviceClass: note.Before.Class, AllowLoop: j.allowLoop,
+	}
+	if _, named := seen.Deployment.Annotations[spec.WithAnnotation]; !named {
+		// Ceph weighs the OSD by the size it had. A disk that is smaller would be overfilled;
+		// makers differ by less than a hundredth.
+		r.MinSize = note.Record.Data.Size - note.Record.Data.Size/100
+	}
+	if j.report != nil {
+		r.Labels = pending.Labels(j.report.Labels)
+	}
+	for _, p := range j.pending {
+		if p.OSD != s.ID {
+			r.Pending = append(r.Pending, p)
+		}
+	}
+	r.Siblings = siblings(note.Record, j.others)
+	return r
+}
+
+// siblings are the OSDs whose volumes share a volume group with the database or WAL.
+func siblings(rec prepare.Result, others []prepare.Result) []request.Sibling {
+	groups := map[string]bool{}
+	for _, p := range []*prepare.Part{rec.DB, rec.WAL} {
+		if v := plan.LV(p); v != nil {
+			groups[v.VG] = true
+		}
+	}
+	var out []request.Sibling
+	for _, o := range others {
+		sib := request.Sibling{OSD: o.ID, UUID: o.UUID}
+		for _, p := range []*prepare.Part{&o.Data, o.DB, o.WAL} {
+			if v := plan.LV(p); v != nil && groups[v.VG] {
+				sib.LVs = append(sib.LVs, *v)
+			}
+		}
+		if o.ID != rec.ID && len(sib.LVs) > 0 {
+			out = append(out, sib)
+		}
+	}
+	return out
+}
