@@ -74,7 +74,11 @@ func provisionNode(ctx context.Context, req request.Provision) error {
 	node := inspect.Node{Root: "/", Run: runner}
 	target := statusmap.Target{Namespace: req.Namespace, Name: req.ConfigMap, Node: req.Node, Labels: req.Labels}
 	facts := choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved, Pending: req.Pending}
-	report, err := provision.Run(ctx, node, runner, sel, facts, func(ctx context.Context, r provision.Report) error {
+	prep, err := newPreparer(node, runner, req.FSID, statusmap.Begun{Client: client, Target: target})
+	if err != nil {
+		return err
+	}
+	report, err := provision.Run(ctx, node, prep, sel, facts, func(ctx context.Context, r provision.Report) error {
 		return client.Store(ctx, target, r)
 	})
 	printReport(report)

@@ -48,8 +48,8 @@ type Result struct {
 	Unreadable map[string]error
 }
 
-// Look lists the devices with what lies on them. It does not ask ceph-volume
-// for its inventory: that costs a Python process a device, see Inventory.
+// Look lists the devices with what lies on them. Whether a device is blank takes
+// another look, see Inventory.
 func (n Node) Look(ctx context.Context) (Result, error) {
 	devices, err := n.list(ctx)
 	if err != nil {
@@ -167,23 +167,6 @@ func (n Node) label(ctx context.Context, path string) (label.Label, error) {
 	case <-ctx.Done():
 		return label.Label{}, fmt.Errorf("reading %s: %w", path, ctx.Err())
 	}
-}
-
-// Inventory asks ceph-volume about one device.
-func (n Node) Inventory(ctx context.Context, path string) (device.Inventory, error) {
-	out, err := n.Run.Run(ctx, "ceph-volume", "inventory", "--format", "json", path)
-	if err != nil {
-		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: %w", path, err)
-	}
-	inv, err := device.ParseInventory(out)
-	if err != nil {
-		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: %w", path, err)
-	}
-	item, ok := inv[path]
-	if !ok {
-		return device.Inventory{}, fmt.Errorf("asking ceph-volume about %s: the answer is about something else", path)
-	}
-	return item, nil
 }
 
 // Free is the confirming look right before something is written to a device:

@@ -31,6 +31,10 @@ type Command struct {
 	OSDs int
 	// Encrypted asks for dm-crypt.
 	Encrypted bool
+	// Raw says that the command makes one plain OSD of one whole device, which takes
+	// no ceph-volume; DeviceClass is then the OSD's, "" for what Ceph finds.
+	Raw         bool
+	DeviceClass string
 }
 
 // String is the command as a person would type it.
@@ -98,7 +102,7 @@ func raw(v choice.Verdict) Command {
 	if v.Config.DeviceClass != "" {
 		args = append(args, "--crush-device-class", v.Config.DeviceClass)
 	}
-	return Command{Args: args, Devices: []string{v.Device.Path}, OSDs: 1}
+	return Command{Args: args, Devices: []string{v.Device.Path}, OSDs: 1, Raw: true, DeviceClass: v.Config.DeviceClass}
 }
 
 func batch(v choice.Verdict, devices []device.Device) Command {

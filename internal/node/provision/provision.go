@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
-	"github.com/castellan-storage/castellan/internal/node/run"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 )
 
@@ -72,26 +72,41 @@ type Node interface {
 	Free(ctx context.Context, d device.Device) error
 }
 
+// Preparer makes OSDs.
+type Preparer interface {
+	// Settle ends what an earlier run has begun and not finished, and says what it
+	// cannot end.
+	Settle(ctx context.Context) []string
+	// Prepare carries out a command on devices that have just been found blank. It is
+	// called by several goroutines for commands that are Raw.
+	Prepare(ctx context.Context, c prepare.Command, devices []device.Device) error
+}
+
+// atOnce is how many plain OSDs are made at the same time: making one is a second of
+// computing and of waiting for its disk each.
+const atOnce = 4
+
 // Run provisions the node and returns the last report, which has been stored.
 // An error means that the report could not be stored or that the node could not
 // be looked at; a device that fails is in the report.
-func Run(ctx context.Context, node Node, runner run.Runner, sel choice.Selection, facts choice.Facts, report Reporter) (Report, error) {
+func Run(ctx context.Context, node Node, preparer Preparer, sel choice.Selection, facts choice.Facts, report Reporter) (Report, error) {
 	if err := report(ctx, Report{State: Orchestrating}); err != nil {
 		return Report{}, fmt.Errorf("storing the report: %w", err)
 	}
+	unsettled := preparer.Settle(ctx)
 	seen, verdicts, err := look(ctx, node, sel, facts)
 	if err != nil {
 		failed := Report{State: Failed, Message: err.Error()}
 		return failed, errors.Join(err, report(ctx, failed))
 	}
-	problems := unreadable(seen)
+	problems := append(unsettled, unreadable(seen)...)
 	commands := prepare.Commands(verdicts, seen.Devices)
 	want := 0
 	for _, c := range commands {
 		want += c.OSDs
-		if err := carryOut(ctx, node, runner, c, seen.Devices); err != nil {
-			problems = append(problems, err.Error())
-		}
+	}
+	for _, err := range carryOutAll(ctx, node, preparer, commands, seen.Devices) {
+		problems = append(problems, err.Error())
 	}
 	before := seen
 	if len(commands) > 0 {
@@ -114,8 +129,8 @@ func Run(ctx context.Context, node Node, runner run.Runner, sel choice.Selection
 	return r, nil
 }
 
-// look lists the devices, asks ceph-volume about those that nothing else rules
-// out, and chooses. Asking costs a Python process each, so only these are asked.
+// look lists the devices, asks about those that nothing else rules out whether they
+// are blank, and chooses.
 func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Facts) (inspect.Result, []choice.Verdict, error) {
 	seen, err := node.Look(ctx)
 	if err != nil {
@@ -143,9 +158,35 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 	return seen, verdicts, nil
 }
 
+// carryOutAll runs the commands: plain OSDs several at a time, since each has a device
+// of its own, then all others one after another. It gives what failed, in the order of
+// the commands.
+func carryOutAll(ctx context.Context, node Node, preparer Preparer, commands []prepare.Command, devices []device.Device) []error {
+	errs := make([]error, len(commands))
+	var wg sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for i, c := range commands {
+		if c.Raw {
+			wg.Go(func() {
+				room <- struct{}{}
+				defer func() { <-room }()
+				errs[i] = carryOut(ctx, node, preparer, c, devices)
+			})
+		}
+	}
+	wg.Wait()
+	for i, c := range commands {
+		if !c.Raw {
+			errs[i] = carryOut(ctx, node, preparer, c, devices)
+		}
+	}
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}
+
 // carryOut runs one command after a last look at each device it writes to: nobody
-// holds it, and ceph-volume still finds nothing on it.
-func carryOut(ctx context.Context, node Node, runner run.Runner, c prepare.Command, devices []device.Device) error {
+// holds it, and there is still nothing on it.
+func carryOut(ctx context.Context, node Node, preparer Preparer, c prepare.Command, devices []device.Device) error {
+	var blank []device.Device
 	for _, p := range c.Devices {
 		i := device.Find(devices, p)
 		if i < 0 {
@@ -161,10 +202,11 @@ func carryOut(ctx context.Context, node Node, runner run.Runner, c prepare.Comma
 			return fmt.Errorf("preparing %s: %w", p, err)
 		}
 		if !item.Available {
-			return fmt.Errorf("preparing %s: it was free when it was chosen, and now ceph-volume rejects it: %s", p, strings.Join(item.Rejected, "; "))
+			return fmt.Errorf("preparing %s: it was free when it was chosen, and is rejected now: %s", p, strings.Join(item.Rejected, "; "))
 		}
+		blank = append(blank, devices[i])
 	}
-	if _, err := runner.Run(ctx, "ceph-volume", c.Args...); err != nil {
+	if err := preparer.Prepare(ctx, c, blank); err != nil {
 		return fmt.Errorf("preparing %s: %w", strings.Join(c.Devices, ", "), err)
 	}
 	return nil

@@ -3,12 +3,16 @@ package provision
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
 )
 
 const fsid = "f2b79749-5c80-4051-8f99-2b3d36e8fb05"
@@ -22,6 +26,13 @@ type fakeNode struct {
 	ran      []string
 	failRuns map[string]error // by device path
 	lookErr  error
+
+	// later are the rejections from the second question on.
+	later map[string]string
+	asked map[string]bool
+
+	mu        sync.Mutex
+	unsettled []string
 }
 
 func (f *fakeNode) Look(context.Context) (inspect.Result, error) {
@@ -36,7 +47,17 @@ func (f *fakeNode) Look(context.Context) (inspect.Result, error) {
 }
 
 func (f *fakeNode) Inventory(_ context.Context, path string) (device.Inventory, error) {
-	if why := f.rejects[path]; why != "" {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.asked == nil {
+		f.asked = map[string]bool{}
+	}
+	why := f.rejects[path]
+	if f.asked[path] && f.later[path] != "" {
+		why = f.later[path]
+	}
+	f.asked[path] = true
+	if why != "" {
 		return device.Inventory{Rejected: []string{why}}, nil
 	}
 	return device.Inventory{Available: true}, nil
@@ -44,7 +65,19 @@ func (f *fakeNode) Inventory(_ context.Context, path string) (device.Inventory, 
 
 func (f *fakeNode) Free(_ context.Context, d device.Device) error { return f.busy[d.Path] }
 
-func (f *fakeNode) Run(_ context.Context, name string, args ...string) ([]byte, error) {
+func (f *fakeNode) Settle(context.Context) []string { return f.unsettled }
+
+func (f *fakeNode) Prepare(ctx context.Context, c prepare.Command, devices []device.Device) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(devices) != len(c.Devices) || devices[0].Path != c.Devices[0] {
+		return fmt.Errorf("%v for the devices %v", c.Devices, devices)
+	}
+	_, err := f.run(ctx, "ceph-volume", c.Args...)
+	return err
+}
+
+func (f *fakeNode) run(_ context.Context, name string, args ...string) ([]byte, error) {
 	f.ran = append(f.ran, name+" "+strings.Join(args, " "))
 	for i, a := range args {
 		if a != "--data" {
@@ -128,16 +161,11 @@ func TestOneBadDiskDoesNotStopTheOther(t *testing.T) {
 	}
 }
 
-// Preparing the first disk takes minutes, and meanwhile somebody makes a file system on
-// the second.
+// Between the choice and the writing somebody makes a file system on a disk.
 func TestADiskThatIsTakenMeanwhileIsNotWrittenTo(t *testing.T) {
 	f := node("sdb", "sdc")
-	f.rejects = map[string]string{}
-	runner := runnerFunc(func(ctx context.Context, name string, args ...string) ([]byte, error) {
-		f.rejects["/dev/sdc"] = "Has a FileSystem"
-		return f.Run(ctx, name, args...)
-	})
-	r, err := Run(t.Context(), f, runner, choice.Selection{UseAll: true}, choice.Facts{FSID: fsid}, func(context.Context, Report) error { return nil })
+	f.later = map[string]string{"/dev/sdc": "Has a FileSystem"}
+	r, _, err := provision(t, f)
 	if err != nil || r.State != Failed || len(f.ran) != 1 || !strings.Contains(strings.Join(r.Problems, "\n"), "Has a FileSystem") {
 		t.Errorf("%+v, %v, ran %v", r, err, f.ran)
 	}
@@ -147,18 +175,18 @@ func TestADiskThatIsTakenMeanwhileIsNotWrittenTo(t *testing.T) {
 // is what is on the disks.
 func TestSuccessIsWhatIsOnTheDisks(t *testing.T) {
 	f := node("sdb")
-	silent := runnerFunc(func(context.Context, string, ...string) ([]byte, error) { return nil, nil })
-	r, err := Run(t.Context(), f, silent, choice.Selection{UseAll: true}, choice.Facts{FSID: fsid}, func(context.Context, Report) error { return nil })
+	r, err := Run(t.Context(), f, silent{}, choice.Selection{UseAll: true}, choice.Facts{FSID: fsid}, func(context.Context, Report) error { return nil })
 	if err != nil || r.State != Failed {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-type runnerFunc func(context.Context, string, ...string) ([]byte, error)
+// silent says that it has made OSDs, and has not.
+type silent struct{}
 
-func (f runnerFunc) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
-	return f(ctx, name, args...)
-}
+func (silent) Settle(context.Context) []string { return nil }
+
+func (silent) Prepare(context.Context, prepare.Command, []device.Device) error { return nil }
 
 func TestANodeThatCannotBeLookedAtIsNotAnEmptyNode(t *testing.T) {
 	f := node("sdb")
@@ -167,4 +195,52 @@ func TestANodeThatCannotBeLookedAtIsNotAnEmptyNode(t *testing.T) {
 	if err == nil || r.State != Failed || states[len(states)-1] != Failed || len(f.ran) != 0 {
 		t.Errorf("%+v, %v, %v", r, states, err)
 	}
+}
+
+// What an earlier run has left does not keep other disks from being used, and is told.
+func TestUnsettledIsToldAndStopsNothing(t *testing.T) {
+	f := node("sdb")
+	f.unsettled = []string{"an OSD was begun on /dev/sdx, which is not there"}
+	r, _, err := provision(t, f)
+	if err != nil || r.State != Completed || len(r.OSDs) != 1 || len(r.Problems) != 1 || r.Problems[0] != f.unsettled[0] {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Plain OSDs are made several at a time, never more than a bound.
+func TestSeveralAtATime(t *testing.T) {
+	names := []string{"sda", "sdb", "sdc", "sdd", "sde", "sdf", "sdg", "sdh", "sdi", "sdj"}
+	f := &crowd{fakeNode: node(names...)}
+	var devices []device.Device
+	var commands []prepare.Command
+	for _, d := range f.devices {
+		devices = append(devices, d)
+		commands = append(commands, prepare.Command{Raw: true, Devices: []string{d.Path}, OSDs: 1})
+	}
+	errs := carryOutAll(t.Context(), f, f, append(commands, prepare.Command{Devices: []string{"/dev/gone"}}), devices)
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "/dev/gone") {
+		t.Errorf("errors %v", errs)
+	}
+	if f.most < 2 || f.most > atOnce || f.made != len(names) {
+		t.Errorf("%d made, %d at a time", f.made, f.most)
+	}
+}
+
+// crowd counts who is in Prepare.
+type crowd struct {
+	*fakeNode
+	now, most, made int
+}
+
+func (c *crowd) Prepare(context.Context, prepare.Command, []device.Device) error {
+	c.mu.Lock()
+	c.now++
+	c.made++
+	c.most = max(c.most, c.now)
+	c.mu.Unlock()
+	time.Sleep(5 * time.Millisecond) // makes the others overlap
+	c.mu.Lock()
+	c.now--
+	c.mu.Unlock()
+	return nil
 }

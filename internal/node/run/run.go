@@ -106,6 +106,12 @@ type Exec struct {
 // call returns even when the program cannot be killed because the kernel holds
 // it in a read of a dead disk.
 func (x Exec) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return x.Feed(ctx, nil, name, args...)
+}
+
+// Feed is Run with something for the program to read: the way for secrets, which
+// nobody sees there.
+func (x Exec) Feed(ctx context.Context, in []byte, name string, args ...string) ([]byte, error) {
 	if x.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, x.Timeout)
@@ -114,6 +120,9 @@ func (x Exec) Run(ctx context.Context, name string, args ...string) ([]byte, err
 	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // fixed names and arguments, made by pure code; no shell
 	cmd.Env = append(os.Environ(), x.Env...)
 	cmd.WaitDelay = 2 * time.Second
+	if in != nil {
+		cmd.Stdin = bytes.NewReader(in)
+	}
 	var out, tail bytes.Buffer
 	cmd.Stdout = &limited{w: &out, left: maxOutput}
 	cmd.Stderr = &lastBytes{buf: &tail}

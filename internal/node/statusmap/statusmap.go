@@ -3,22 +3,19 @@
 //
 // It speaks to the API server with one kind of request, a server-side apply of
 // that ConfigMap, so that castellan-node stays a small static program. It must
-// not read or write anything else.
+// not read or write anything else. In a key of its own the ConfigMap also keeps which
+// OSDs a node has begun to make.
 package statusmap
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/castellan-storage/castellan/internal/node/provision"
@@ -138,31 +135,6 @@ func (c *Client) Store(ctx context.Context, t Target, r provision.Report) error 
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encoding ConfigMap %s: %w", t.Name, err)
-	}
-	token, err := os.ReadFile(c.TokenFile)
-	if err != nil {
-		return fmt.Errorf("reading the pod's token: %w", err)
-	}
-	u := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps/%s?fieldManager=%s&force=true",
-		c.Server, url.PathEscape(t.Namespace), url.PathEscape(t.Name), FieldManager)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
-	}
-	req.Header.Set("Content-Type", "application/apply-patch+yaml")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := c.HTTP.Do(req)
-	if err != nil {
-		return fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
-		return fmt.Errorf("applying ConfigMap %s: %s: %s", t.Name, resp.Status, said)
-	}
-	return nil
+	_, err = c.send(ctx, t, FieldManager, m)
+	return err
 }
