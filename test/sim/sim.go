@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +27,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
+	cephmon "github.com/castellan-storage/castellan/internal/ceph/mon"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cleanup"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
@@ -44,8 +47,9 @@ import (
 // Disk is a disk of a node.
 type Disk struct {
 	device.Device
-	// OSD on it; nil while it is blank.
-	OSD *device.OSD
+	// OSD on it; nil while it is blank. Encrypted says that it has dm-crypt mappings.
+	OSD       *device.OSD
+	Encrypted bool
 }
 
 // Node is a simulated node.
@@ -57,46 +61,126 @@ type Node struct {
 
 // World is a number of nodes and the Ceph that runs on them.
 type World struct {
-	t      testing.TB
-	c      client.Client
-	ns     string
-	Ceph   *cephtest.Cluster
-	Image  string // what the version pod says
-	mu     sync.Mutex
-	nodes  map[string]*Node
-	broken map[string]bool // daemons that do not start: "mon.a"
-	serial int
-	stop   context.CancelFunc
-	done   chan struct{}
+	t     testing.TB
+	c     client.Client
+	ns    string
+	Ceph  *cephtest.Cluster
+	Image string // what the version pod says
+	// Versions is what the version pod says of images that do not say Image, and what
+	// daemons of these images run: image to "19.2.3".
+	Versions map[string]string
+	mu       sync.Mutex
+	nodes    map[string]*Node
+	broken   map[string]bool // daemons that do not start: "mon.a"
+	serial   int
+	done     chan struct{}
 	// hold keeps prepare Jobs of a node from ending.
 	hold map[string]bool
 	// dirty says what a node's cleanup fails with; cleaned are the requests done.
 	dirty   map[string]string
 	cleaned map[string]task.Request
+	replacements Replacements
 	// mgrsUp are the mgrs that run; only the loop uses it.
 	mgrsUp map[string]bool
+	// memory says that the API server is kittest's: pods are bound, get a grace period
+	// and Services get addresses by the world's own hand.
+	memory bool
+	writes *counting
+	// stores are the mons' stores that have been in use.
+	stores map[string]bool
+	// ips are the addresses given out, to Services and to nodes.
+	ips     map[string]string
+	nodeIPs int
 }
 
 // New starts a world in a namespace. It ends with the test.
 func New(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes ...string) *World {
 	t.Helper()
+	w := Stepped(t, c, ns, ceph, nodes...)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &World{
-		t: t, c: c, ns: ns, Ceph: ceph, Image: "ceph version 20.2.4 (0123456789abcdef0123456789abcdef01234567) tentacle (stable)",
-		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, dirty: map[string]string{}, cleaned: map[string]task.Request{}, mgrsUp: map[string]bool{}, stop: cancel, done: make(chan struct{}),
-	}
-	for _, n := range nodes {
-		w.AddNode(n)
-	}
 	go w.run(ctx)
 	t.Cleanup(func() { cancel(); <-w.done })
 	return w
 }
 
-// AddNode adds a node that is ready.
-func (w *World) AddNode(name string) {
+// Stepped makes a world that moves only by Step.
+func Stepped(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes ...string) *World {
+	t.Helper()
+	w := &World{
+		t: t, ns: ns, Ceph: ceph, Image: "ceph version 20.2.4 (0123456789abcdef0123456789abcdef01234567) tentacle (stable)",
+		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, dirty: map[string]string{}, cleaned: map[string]task.Request{},
+		mgrsUp: map[string]bool{}, done: make(chan struct{}), writes: &counting{Client: c}, ips: map[string]string{}, stores: map[string]bool{},
+	}
+	w.c = w.writes
+	for _, n := range nodes {
+		w.AddNode(n)
+	}
+	return w
+}
+
+// InMemory is Stepped for the in-memory API server of kittest: what a real one does
+// by itself for pods and Services, the world does.
+func InMemory(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes ...string) *World {
+	t.Helper()
+	w := Stepped(t, c, ns, ceph)
+	w.memory = true
+	for _, n := range nodes {
+		w.AddNode(n)
+	}
+	return w
+}
+
+// Step lets everything move by one step, and says whether anything changed.
+func (w *World) Step(ctx context.Context) (changed bool, err error) {
+	before, ceph := w.writes.n.Load(), w.cephState()
+	if w.memory {
+		if err := w.addresses(ctx); err != nil {
+			return false, err
+		}
+	}
+	err = w.step(ctx)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		err = nil // somebody was faster; the next step looks again
+	}
+	w.Ceph.Tick(1)
+	return w.writes.n.Load() != before || w.cephState() != ceph, err
+}
+
+// cephState tells two states of Ceph apart as far as steps change them.
+func (w *World) cephState() string {
+	return fmt.Sprint(w.Ceph.RunningMons(), w.Ceph.RunningOSDs(), len(w.mgrsUp), w.Ceph.String())
+}
+
+// addresses gives Services their addresses.
+func (w *World) addresses(ctx context.Context) error {
+	var list corev1.ServiceList
+	if err := w.c.List(ctx, &list, client.InNamespace(w.ns)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		s := &list.Items[i]
+		if s.Spec.ClusterIP != "" {
+			continue
+		}
+		w.ips[s.Name] = fmt.Sprintf("10.96.0.%d", len(w.ips)+1)
+		s.Spec.ClusterIP = w.ips[s.Name]
+		if slices.Contains(s.Spec.IPFamilies, corev1.IPv6Protocol) {
+			s.Spec.ClusterIP = fmt.Sprintf("fd00::%x", len(w.ips))
+		}
+		if err := w.c.Update(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddNode adds a node that is ready, with labels (key, value, ...) beside its own.
+func (w *World) AddNode(name string, labels ...string) {
 	w.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	for i := 0; i+1 < len(labels); i += 2 {
+		n.Labels[labels[i]] = labels[i+1]
+	}
 	if err := w.c.Create(context.Background(), n); err != nil {
 		w.t.Fatalf("adding node %s: %v", name, err)
 	}
@@ -107,13 +191,24 @@ func (w *World) AddNode(name string) {
 	w.nodeStatus(name, true)
 }
 
+// nodeIP is by the order in which nodes came.
+func (w *World) nodeIP(name string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ips["node "+name] == "" {
+		w.nodeIPs++
+		w.ips["node "+name] = "192.0.2." + strconv.Itoa(w.nodeIPs)
+	}
+	return w.ips["node "+name]
+}
+
 func (w *World) nodeStatus(name string, ready bool) {
 	w.t.Helper()
 	var n corev1.Node
 	if err := w.c.Get(context.Background(), client.ObjectKey{Name: name}, &n); err != nil {
 		w.t.Fatalf("reading node %s: %v", name, err)
 	}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2." + strconv.Itoa(len(name)+int(name[len(name)-1]))}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: w.nodeIP(name)}}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionUnknown}[ready], Reason: "Sim"}}
 	if err := w.c.Status().Update(context.Background(), &n); err != nil {
 		w.t.Fatalf("writing node %s: %v", name, err)
@@ -252,11 +347,22 @@ func (w *World) collect(ctx context.Context, deps []appsv1.Deployment, jobs []ba
 		if n := w.node(p.Spec.NodeName); n != nil && !n.Alive {
 			continue
 		}
-		if err := w.c.Delete(ctx, p, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		if err := w.end(ctx, p); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// end makes a pod go for good, as a kubelet does that has stopped it.
+func (w *World) end(ctx context.Context, p *corev1.Pod) error {
+	if w.memory && len(p.Finalizers) > 0 {
+		p.Finalizers = nil
+		if err := w.c.Update(ctx, p); err != nil || p.DeletionTimestamp != nil {
+			return err
+		}
+	}
+	return w.c.Delete(ctx, p, client.GracePeriodSeconds(0))
 }
 
 func (w *World) node(name string) *Node {
@@ -267,18 +373,27 @@ func (w *World) node(name string) *Node {
 
 // schedule binds a pod to the first node that fits, or says why none does.
 func (w *World) schedule(ctx context.Context, p *corev1.Pod, all []corev1.Pod) error {
+	var nodes corev1.NodeList
+	if err := w.c.List(ctx, &nodes); err != nil {
+		return err
+	}
 	w.mu.Lock()
-	var names []string
-	for n, node := range w.nodes {
-		if node.Alive {
-			names = append(names, n)
+	fits := map[string]*corev1.Node{}
+	for i := range nodes.Items {
+		if n := &nodes.Items[i]; w.nodes[n.Name] != nil && w.nodes[n.Name].Alive && !n.Spec.Unschedulable {
+			fits[n.Name] = n
 		}
 	}
 	w.mu.Unlock()
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(fits))
+	affinity := nodeaffinity.GetRequiredNodeAffinity(p)
 	for _, n := range names {
-		if want := p.Spec.NodeSelector[corev1.LabelHostname]; want != "" && want != n || !apart(p, n, all) {
+		if ok, err := affinity.Match(fits[n]); err != nil || !ok || !apart(p, n, all) {
 			continue
+		}
+		if w.memory {
+			p.Spec.NodeName = n
+			return w.c.Update(ctx, p)
 		}
 		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: n}}
 		if err := w.c.SubResource("binding").Create(ctx, p, b); err != nil {
@@ -400,7 +515,25 @@ func (w *World) podFor(d *appsv1.Deployment, hash string) *corev1.Pod {
 		Spec: *d.Spec.Template.Spec.DeepCopy(),
 	}
 	p.Spec.ServiceAccountName = "default"
+	if w.memory {
+		p.Finalizers = []string{graceFinalizer}
+	}
 	return p
+}
+
+// graceFinalizer holds a pod that is being deleted until its daemon has stopped, where
+// the API server knows no grace period.
+const graceFinalizer = "sim.castellan.io/grace"
+
+// version of the daemon in a pod, by its image.
+func (w *World) version(p *corev1.Pod) []cephtest.DaemonOption {
+	opts := []cephtest.DaemonOption{cephtest.OnHost(p.Spec.NodeName)}
+	for _, c := range p.Spec.Containers {
+		if v := w.Versions[c.Image]; v != "" {
+			opts = append(opts, cephtest.Version(v))
+		}
+	}
+	return opts
 }
 
 // up says whether a pod's daemon runs: its node is alive and it is not broken.
@@ -448,13 +581,33 @@ func (w *World) daemons(pods []corev1.Pod) {
 			w.Ceph.StopMon(m)
 		}
 	}
-	for d, p := range runs {
+	for _, d := range slices.Sorted(maps.Keys(runs)) {
+		p := runs[d]
 		if id, ok := strings.CutPrefix(d, "mon."); ok && !slices.Contains(mons, id) {
-			w.Ceph.BootMon(id, cephtest.MonAddrs(arg(p, "--public-addr="), arg(p, "--ms-bind-msgr1=") == "false"), cephtest.OnHost(p.Spec.NodeName))
+			if w.removed(id, p) {
+				continue
+			}
+			w.Ceph.BootMon(id, cephtest.MonAddrs(arg(p, "--public-addr="), arg(p, "--ms-bind-msgr1=") == "false"), w.version(p)...)
 		}
 	}
 	w.mgrs(runs)
 	w.osds(runs)
+}
+
+// removed says that a mon ends at its start, since it was in a quorum before and the
+// monmap does not have it any more: "must have been removed".
+func (w *World) removed(id string, p *corev1.Pod) bool {
+	store := id + "@" + p.Spec.NodeName
+	if slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil }) {
+		store = id
+	}
+	used := w.stores[store]
+	w.stores[store] = true
+	if !used {
+		return false
+	}
+	q, err := cephmon.New(w.Ceph).QuorumStatus(context.Background())
+	return err == nil && !slices.ContainsFunc(q.Monmap.Mons, func(m cephmon.Mon) bool { return m.Name == id })
 }
 
 func arg(p *corev1.Pod, prefix string) string {
@@ -476,9 +629,10 @@ func (w *World) mgrs(runs map[string]*corev1.Pod) {
 			delete(w.mgrsUp, id)
 		}
 	}
-	for d, p := range runs {
+	for _, d := range slices.Sorted(maps.Keys(runs)) {
+		p := runs[d]
 		if id, ok := strings.CutPrefix(d, "mgr."); ok && !w.mgrsUp[id] {
-			w.Ceph.BootMgr(id, cephtest.OnHost(p.Spec.NodeName))
+			w.Ceph.BootMgr(id, w.version(p)...)
 			w.mgrsUp[id] = true
 		}
 	}
@@ -491,7 +645,8 @@ func (w *World) osds(runs map[string]*corev1.Pod) {
 			w.Ceph.StopOSD(id)
 		}
 	}
-	for d, p := range runs {
+	for _, d := range slices.Sorted(maps.Keys(runs)) {
+		p := runs[d]
 		s, ok := strings.CutPrefix(d, "osd.")
 		id, err := strconv.Atoi(s)
 		if !ok || err != nil || slices.Contains(running, id) {
@@ -510,7 +665,7 @@ func (w *World) osds(runs map[string]*corev1.Pod) {
 			continue // no such disk on this node: the pod does not start
 		}
 		// A refusal is what the test will see: the OSD does not come up.
-		_ = w.Ceph.BootOSD(id, req.UUID, cephtest.OSDSpec{Host: p.Spec.NodeName, Devices: disk.Name, Bytes: int64(disk.Size)})
+		_ = w.Ceph.BootOSD(id, req.UUID, cephtest.OSDSpec{Host: p.Spec.NodeName, Devices: disk.Name, Bytes: int64(disk.Size)}, w.version(p)...)
 	}
 }
 
@@ -568,18 +723,29 @@ func (w *World) job(ctx context.Context, j *batchv1.Job, pods []corev1.Pod) erro
 	case cleanup.App:
 		return w.cleanupJob(ctx, j, pod)
 	}
-	return nil
+	_, err := w.replaceJob(ctx, j, pod)
+	return err
 }
 
 func (w *World) versionJob(ctx context.Context, j *batchv1.Job, pod *corev1.Pod) error {
 	if pod.Status.Phase != corev1.PodSucceeded {
 		pod.Status.Phase = corev1.PodSucceeded
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: "version", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: w.Image}},
+			Name: "version", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: w.said(j)}},
 		}}
 		return w.c.Status().Update(ctx, pod)
 	}
 	return w.endJob(ctx, j, true)
+}
+
+// said is what ceph --version prints in a version Job's image.
+func (w *World) said(j *batchv1.Job) string {
+	for _, c := range j.Spec.Template.Spec.Containers {
+		if v := w.Versions[c.Image]; v != "" {
+			return "ceph version " + v + " (0123456789abcdef0123456789abcdef01234567) stable (stable)"
+		}
+	}
+	return w.Image
 }
 
 func (w *World) endJob(ctx context.Context, j *batchv1.Job, ok bool) error {
@@ -642,10 +808,11 @@ func (w *World) provision(ctx context.Context, node *Node, req request.Provision
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	devices := w.look(node)
-	verdicts := choice.Choose(devices, sel, choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved})
-	r := provision.Report{State: provision.Completed}
+	facts, swaps := pendingFacts(choice.Facts{FSID: req.FSID, AllowLoop: req.AllowLoop, Reserved: req.Reserved}, req, devices)
+	verdicts := choice.Choose(devices, sel, facts)
+	r := provision.Report{State: provision.Completed, Swaps: swaps}
 	for _, v := range verdicts {
-		r.Devices = append(r.Devices, provision.Device{Path: v.Device.Path, Serial: v.Device.Serial, Use: v.Use, Reason: v.Reason, Message: v.Message})
+		r.Devices = append(r.Devices, provision.Device{Path: v.Device.Path, Type: v.Device.Type, Size: v.Device.Size, Serial: v.Device.Serial, Use: v.Use, Reason: v.Reason, Message: v.Message})
 		if !v.Use {
 			continue
 		}
@@ -662,16 +829,12 @@ func (w *World) provision(ctx context.Context, node *Node, req request.Provision
 		for _, d := range node.Disks {
 			if d.Name == v.Device.Name {
 				d.OSD = &device.OSD{ID: id, UUID: uuid, FSID: req.FSID, Role: device.RoleBlock}
+				d.Encrypted = v.Config.Encrypted
 			}
 		}
 	}
-	var found []device.Found
-	for _, d := range node.Disks {
-		if d.OSD != nil {
-			found = append(found, device.Found{OSD: *d.OSD, Path: d.Path, Mode: "raw"})
-		}
-	}
-	r.OSDs, r.Problems = prepare.Results(found, w.look(node), req.FSID)
+	r.OSDs, r.Problems = prepare.Results(found(node), w.look(node), req.FSID)
+	r.OSDs = living(r.OSDs, req.Pending)
 	return r, nil
 }
 
@@ -704,3 +867,19 @@ func Eventually(t testing.TB, limit time.Duration, what string, try func() error
 
 // ErrNotYet is for tries that have nothing more to say.
 var ErrNotYet = errors.New("not yet")
+
+// Held says which OSD is on which disk ("node/sdb"), "" for blank ones.
+func (w *World) Held() map[string]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := map[string]string{}
+	for _, n := range w.nodes {
+		for _, d := range n.Disks {
+			held[n.Name+"/"+d.Name] = ""
+			if d.OSD != nil {
+				held[n.Name+"/"+d.Name] = fmt.Sprintf("osd.%d %s", d.OSD.ID, d.OSD.UUID)
+			}
+		}
+	}
+	return held
+}

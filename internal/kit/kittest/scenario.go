@@ -94,6 +94,12 @@ type World struct {
 	// Check looks at the world after every effect, and says which invariant is broken.
 	// nil checks none.
 	Check func(ctx context.Context, e kit.Effect) error
+	// Start is when the clock of the run starts; Stopped() if zero. On a real API server
+	// it is the real time, since objects there carry it.
+	Start time.Time
+	// Time is given the clock of the run before anything happens: for a world whose
+	// objects carry times.
+	Time func(now func() time.Time)
 	// Digest gives the state that must be the same in the end, however the run was
 	// interrupted: usually Digest of this package, with Ceph's maps added.
 	Digest func(ctx context.Context) (string, error)
@@ -103,6 +109,11 @@ type World struct {
 type Act struct {
 	Name string
 	Do   func(ctx context.Context, w *World) error
+	// Setup says that the act only brings the world to where the scenario begins: there
+	// is no crash at its effects, nor at those of acts before it.
+	Setup bool
+	// Restart has the process start anew after the act, as with a new version of it.
+	Restart bool
 }
 
 // Scenario is a world and what happens in it.
@@ -121,6 +132,9 @@ type Scenario struct {
 	Extra int
 	// Every takes only every so many effects, for slow worlds; 1 if zero.
 	Every int
+	// Pick takes only the effects for which it says so; all if nil. It comes after Setup
+	// and Every.
+	Pick func(k int) bool
 	// Modes are all if nil.
 	Modes []Mode
 }
@@ -133,6 +147,8 @@ type Result struct {
 	Digest string
 	// Runs with a crash.
 	Runs int
+	// Setup is how many of Effects came before the scenario's own acts.
+	Setup int
 	// Rounds in which something happened.
 	Rounds int
 }
@@ -165,7 +181,10 @@ func Run(t *testing.T, s Scenario) Result {
 	if modes == nil {
 		modes = []Mode{Before, After, ReplyLost}
 	}
-	for k := 1; k <= len(base.Effects); k += max(s.Every, 1) {
+	for k := base.Setup + 1; k <= len(base.Effects); k += max(s.Every, 1) {
+		if s.Pick != nil && !s.Pick(k) {
+			continue
+		}
 		for _, mode := range modes {
 			base.Runs++
 			name := fmt.Sprintf("%03d-%s-%s", k, mode, slug(base.Effects[k-1]))
@@ -200,10 +219,17 @@ func Play(t testing.TB, s Scenario, k int, mode Mode) (Result, error) {
 		}
 		return w.Check(ctx, e)
 	}}
-	r := &running{s: s, w: w, hook: h, clock: clocktesting.NewFakeClock(Stopped())}
+	start := w.Start
+	if start.IsZero() {
+		start = Stopped()
+	}
+	r := &running{s: s, w: w, hook: h, clock: clocktesting.NewFakeClock(start)}
 	w.Env.Hook, w.Env.Clock = h, r.clock
+	if w.Time != nil {
+		w.Time(r.clock.Now)
+	}
 	err := r.play(ctx)
-	res := Result{Effects: h.effects, Rounds: r.rounds}
+	res := Result{Effects: h.effects, Rounds: r.rounds, Setup: r.setup}
 	if err == nil && w.Digest != nil {
 		res.Digest, err = w.Digest(ctx)
 	}
@@ -239,6 +265,7 @@ type running struct {
 	clock   *clocktesting.FakeClock
 	runners []Runner // what is lost in a crash
 	rounds  int
+	setup   int
 }
 
 func (r *running) boot() {
@@ -254,8 +281,14 @@ func (r *running) play(ctx context.Context) error {
 		if err := act.Do(ctx, r.w); err != nil {
 			return fmt.Errorf("%s: %w", act.Name, err)
 		}
+		if act.Restart {
+			r.boot()
+		}
 		if err := r.drive(ctx); err != nil {
 			return fmt.Errorf("after %q: %w", act.Name, err)
+		}
+		if act.Setup {
+			r.setup = len(r.hook.effects)
 		}
 	}
 	if r.hook.k > 0 && !r.hook.fired {

@@ -34,8 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// epoch is the time at which every object of a store was made; times are no part
-// of what is compared.
+// epoch is the time at which every object of a store was made that has no clock.
 const epoch = "2026-01-01T00:00:00Z"
 
 // Store is the state of an in-memory API server. Clients are made by Client.
@@ -52,6 +51,8 @@ type Store struct {
 	applied map[ident]map[string]map[string]any // by object, by field manager
 	writes  []string
 	fault   func(verb, kind string, key types.NamespacedName) error
+	clock   func() time.Time
+	decoded map[decodedKey]runtime.Object
 }
 
 type objects map[ident]*unstructured.Unstructured
@@ -63,7 +64,7 @@ type ident struct {
 
 // NewStore makes a store that holds objs.
 func NewStore(scheme *runtime.Scheme, objs ...client.Object) (*Store, error) {
-	s := &Store{scheme: scheme, objects: objects{}, applied: map[ident]map[string]map[string]any{}}
+	s := &Store{scheme: scheme, objects: objects{}, applied: map[ident]map[string]map[string]any{}, decoded: map[decodedKey]runtime.Object{}}
 	c := s.Client()
 	for _, obj := range objs {
 		copied, ok := obj.DeepCopyObject().(client.Object)
@@ -102,6 +103,22 @@ func (s *Store) Fail(f func(verb, kind string, key types.NamespacedName) error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
+}
+
+// Clock gives the time at which objects are made and deleted from now on; without
+// one it is always the same.
+func (s *Store) Clock(now func() time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clock = now
+}
+
+// now is the time as objects carry it. The lock is held.
+func (s *Store) now() string {
+	if s.clock == nil {
+		return epoch
+	}
+	return s.clock().UTC().Format(time.RFC3339)
 }
 
 // Writes gives the writes so far that changed something or could have: "apply
@@ -174,11 +191,11 @@ func (s *Store) put(id ident, old, obj *unstructured.Unstructured) *unstructured
 		s.uids++
 		obj.SetUID(types.UID("uid-" + strconv.Itoa(s.uids)))
 		obj.SetGeneration(1)
-		setMeta(obj, "creationTimestamp", epoch)
+		setMeta(obj, "creationTimestamp", s.now())
 	} else {
 		obj.SetUID(old.GetUID())
 		obj.SetGeneration(old.GetGeneration())
-		setMeta(obj, "creationTimestamp", epoch)
+		obj.SetCreationTimestamp(old.GetCreationTimestamp())
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
 		obj.SetResourceVersion(old.GetResourceVersion())
 		if reflect.DeepEqual(old.Object, obj.Object) {
@@ -229,7 +246,7 @@ func (s *Store) remove(id ident, obj *unstructured.Unstructured) {
 		return
 	}
 	marked := obj.DeepCopy()
-	setMeta(marked, "deletionTimestamp", epoch)
+	setMeta(marked, "deletionTimestamp", s.now())
 	marked.SetGeneration(obj.GetGeneration() + 1)
 	s.rv++
 	marked.SetResourceVersion(strconv.FormatInt(s.rv, 10))
@@ -283,6 +300,83 @@ func toUnstructured(scheme *runtime.Scheme, obj runtime.Object) (*unstructured.U
 		delete(md, "creationTimestamp")
 	}
 	return u, nil
+}
+
+// decodedKey is a stored object, which is never changed, as a Go type.
+type decodedKey struct {
+	u *unstructured.Unstructured
+	t reflect.Type
+}
+
+// typed gives a stored object as a Go type of the scheme, to be copied. It is decoded
+// once: tests read far more than they write. The lock is held.
+func (s *Store) typed(u *unstructured.Unstructured, t reflect.Type) (runtime.Object, error) {
+	k := decodedKey{u, t}
+	if o := s.decoded[k]; o != nil {
+		return o, nil
+	}
+	o, ok := reflect.New(t).Interface().(runtime.Object)
+	if !ok {
+		return nil, fmt.Errorf("reading as %v: not an object", t)
+	}
+	if err := into(u, o); err != nil {
+		return nil, err
+	}
+	if len(s.decoded) > 4096 {
+		clear(s.decoded)
+	}
+	s.decoded[k] = o
+	return o, nil
+}
+
+// read writes a stored object into the caller's. The lock is held.
+func (s *Store) read(u *unstructured.Unstructured, obj runtime.Object) error {
+	switch obj.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		return into(u, obj)
+	}
+	kind := obj.GetObjectKind().GroupVersionKind()
+	o, err := s.typed(u, reflect.TypeOf(obj).Elem())
+	if err != nil {
+		return err
+	}
+	reflect.ValueOf(obj).Elem().Set(reflect.ValueOf(o.DeepCopyObject()).Elem())
+	obj.GetObjectKind().SetGroupVersionKind(kind)
+	return nil
+}
+
+// readList is read for lists. The lock is held.
+func (s *Store) readList(gvk schema.GroupVersionKind, us []*unstructured.Unstructured, list client.ObjectList) error {
+	items, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return err
+	}
+	slice := reflect.ValueOf(items).Elem()
+	_, isTyped := reflect.New(slice.Type().Elem()).Interface().(runtime.Object)
+	switch list.(type) {
+	case *unstructured.UnstructuredList, *metav1.PartialObjectMetadataList:
+		isTyped = false
+	}
+	if !isTyped {
+		var plain []any
+		for _, u := range us {
+			plain = append(plain, u.Object)
+		}
+		return intoList(gvk, plain, s.rv, list)
+	}
+	reflect.ValueOf(list).Elem().SetZero()
+	slice.Set(reflect.MakeSlice(slice.Type(), 0, len(us)))
+	for _, u := range us {
+		o, err := s.typed(u, slice.Type().Elem())
+		if err != nil {
+			return err
+		}
+		o = o.DeepCopyObject()
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		slice.Set(reflect.Append(slice, reflect.ValueOf(o).Elem()))
+	}
+	list.SetResourceVersion(strconv.FormatInt(s.rv, 10))
+	return nil
 }
 
 // into writes a stored object into the caller's.
@@ -353,7 +447,7 @@ func (c *storeClient) Get(_ context.Context, key client.ObjectKey, obj client.Ob
 	if !ok {
 		return notFound(id)
 	}
-	return into(u, obj)
+	return c.s.read(u, obj)
 }
 
 // List implements client.Reader. Field selectors know metadata.name and
@@ -371,7 +465,7 @@ func (c *storeClient) List(_ context.Context, list client.ObjectList, opts ...cl
 	if err := c.s.begin("list", ident{gk: gk, key: types.NamespacedName{Namespace: lo.Namespace}}, false); err != nil {
 		return err
 	}
-	var items []any
+	var items []*unstructured.Unstructured
 	view := c.s.view(c.lag)
 	ids := slices.SortedFunc(maps.Keys(view), func(a, b ident) int { return strings.Compare(a.key.String(), b.key.String()) })
 	for _, id := range ids {
@@ -389,9 +483,9 @@ func (c *storeClient) List(_ context.Context, list client.ObjectList, opts ...cl
 				continue
 			}
 		}
-		items = append(items, u.Object)
+		items = append(items, u)
 	}
-	return intoList(gvk, items, c.s.rv, list)
+	return c.s.readList(gvk, items, list)
 }
 
 func fieldsMatch(lo client.ListOptions, u *unstructured.Unstructured) (bool, error) {

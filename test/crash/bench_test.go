@@ -1,0 +1,338 @@
+// Package crash runs whole CephClusters (all controllers, simulated nodes, an
+// in-memory Ceph) with a crash of the operator at every effect, before it, after it,
+// and after it with the reply lost. Every run must come to the state of the run
+// without faults, hold the invariants of the table in invariants_test.go after every
+// effect, and be steady afterwards.
+//
+// The runs have a clock of their own and no real waits. They go against kittest's
+// in-memory API server, and a sample of them against a real one. What runs by default
+// is a sample that fits CI:
+//
+//	CASTELLAN_CRASH=full     every effect (default: every 11th, -short: every 31st)
+//	CASTELLAN_CRASH=7        every 7th
+//	CASTELLAN_CRASH_SHARD=2/5  the second of five parts
+package crash
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
+	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
+	"github.com/castellan-storage/castellan/internal/ceph/conn"
+	"github.com/castellan-storage/castellan/internal/cluster"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	cephconfig "github.com/castellan-storage/castellan/internal/config"
+	"github.com/castellan-storage/castellan/internal/envtestx"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kit/kittest"
+	"github.com/castellan-storage/castellan/internal/mgr"
+	"github.com/castellan-storage/castellan/internal/mon"
+	"github.com/castellan-storage/castellan/internal/osd"
+	"github.com/castellan-storage/castellan/internal/settings"
+	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/sim"
+)
+
+var api envtestx.Server
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	debug.SetGCPercent(400) // hundreds of small worlds: memory is cheaper than time
+	os.Exit(envtestx.Main(m, &api))
+}
+
+// namespaces that were made on the real API server.
+var namespaces atomic.Int64
+
+const (
+	oldImage = "quay.io/ceph/ceph:v20.2.4"
+	newImage = "quay.io/ceph/ceph:v20.2.5"
+	// fsid is what the constant source of randomness makes.
+	fsid = "07070707-0707-4707-8707-070707070707"
+)
+
+func scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cephv1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// sevens is a source of randomness that makes the same identity in every run.
+type sevens struct{}
+
+// Read implements io.Reader.
+func (sevens) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
+}
+
+// bench is one world with one cluster.
+type bench struct {
+	t    testing.TB
+	ns   string
+	c    client.Client
+	ceph *cephtest.Cluster
+	sim  *sim.World
+	real bool
+	op   pods.Operator
+	inv  *invariants
+	// pods of daemons by uid, noted by an act.
+	noted map[string]string
+}
+
+// options of a world.
+type options struct {
+	nodes, disks int
+	real         bool
+	labels       func(i int) []string
+}
+
+// benches remembers the bench of each world, for acts.
+type benches map[*kittest.World]*bench
+
+func (bs benches) world(t testing.TB, o options) *kittest.World {
+	t.Helper()
+	b := &bench{t: t, ns: "rook-ceph", real: o.real, op: pods.Operator{Image: "castellan:one", Version: "one"}}
+	b.ceph = cephtest.New(t, cephtest.FSID(fsid), cephtest.Release("20.2.4"))
+	w := &kittest.World{}
+	if o.real {
+		b.c = api.Client(t, scheme(t))
+		// A short name: where it is part of another, that is not cut.
+		b.ns = fmt.Sprintf("c%d", namespaces.Add(1))
+		if err := b.c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.ns}}); err != nil {
+			t.Fatal(err)
+		}
+		b.sim = sim.Stepped(t, b.c, b.ns, b.ceph)
+		w.Start = time.Now()
+	} else {
+		store, err := kittest.NewStore(scheme(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.c = store.Client()
+		b.sim = sim.InMemory(t, b.c, b.ns, b.ceph)
+		w.Time = store.Clock
+	}
+	b.op.Namespace = b.ns
+	b.sim.Versions = map[string]string{oldImage: "20.2.4", newImage: "20.2.5"}
+	b.inv = newInvariants(b)
+	for i := range o.nodes {
+		b.addNode(i+1, o)
+	}
+	w.Env.Client = b.c
+	w.Drivers = b.drivers()
+	w.Step = b.step
+	w.Check = b.inv.after
+	w.Digest = b.digest
+	bs[w] = b
+	return w
+}
+
+func (b *bench) node(i int) string { return fmt.Sprintf("%s-n%d", b.ns, i) }
+
+func (b *bench) addNode(i int, o options) {
+	var labels []string
+	if o.labels != nil {
+		labels = o.labels(i)
+	}
+	b.sim.AddNode(b.node(i), labels...)
+	for d := range o.disks {
+		b.sim.AddDisk(b.node(i), "sd"+string(rune('b'+d)))
+	}
+}
+
+// step lets the world move and looks at the invariants, since much of what effects
+// bring about comes then.
+func (b *bench) step(ctx context.Context) (bool, error) {
+	changed, err := b.sim.Step(ctx)
+	if err == nil && b.real {
+		err = b.collect(ctx)
+	}
+	if err == nil && changed {
+		b.inv.moved(ctx)
+	}
+	return changed, err
+}
+
+// drivers are the operator's controllers of a CephCluster.
+func (b *bench) drivers() []kittest.Driver {
+	keys := kittest.KeysOf(&cephv1.CephClusterList{}, b.ns)
+	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
+	reader := access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }}
+	base := func() osd.Base { return osd.Base{Cache: b.c, Access: reader, Operator: b.op, Settings: set} }
+	return []kittest.Driver{
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cluster.Seen] {
+			return cluster.Releaser{Controller: &cluster.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Random: sevens{}}, Write: b.c}
+		}, cluster.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mon.Seen] {
+			return &mon.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set}
+		}, mon.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mgr.Seen] {
+			return &mgr.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Write: b.c, Random: sevens{}}
+		}, mgr.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.ProvisionSeen] {
+			return &osd.Provisioner{Base: base()}
+		}, osd.ProvisionOptions(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.DaemonSeen] {
+			return &osd.Daemons{Base: base()}
+		}, osd.DaemonOptions(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cephconfig.Seen] {
+			return &cephconfig.Controller{Access: reader, Operator: b.op, Settings: set}
+		}, cephconfig.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, status.Seen] {
+			return &status.Controller{Access: reader}
+		}, status.Options(), keys),
+	}
+}
+
+// cluster is the CephCluster as most scenarios want it.
+func (b *bench) cluster(nodes int, change ...func(*cephv1.CephCluster)) *cephv1.CephCluster {
+	cl := &cephv1.CephCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "rook-ceph", Namespace: b.ns},
+		Spec: cephv1.ClusterSpec{
+			CephVersion:     cephv1.CephVersionSpec{Image: oldImage},
+			DataDirHostPath: "/var/lib/rook",
+			Mon:             cephv1.MonSpec{Count: 3},
+			Mgr:             cephv1.MgrSpec{Count: 2},
+			CrashCollector:  cephv1.CrashCollectorSpec{Disable: true},
+			Storage:         cephv1.StorageScopeSpec{Selection: cephv1.Selection{UseAllDevices: ptr.To(true)}},
+		},
+	}
+	for i := range nodes {
+		cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: b.node(i + 1)})
+	}
+	for _, c := range change {
+		c(cl)
+	}
+	return cl
+}
+
+func (b *bench) get(ctx context.Context) (*cephv1.CephCluster, error) {
+	cl := &cephv1.CephCluster{}
+	return cl, b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, cl)
+}
+
+func (b *bench) edit(ctx context.Context, change func(*cephv1.CephCluster)) error {
+	cl, err := b.get(ctx)
+	if err != nil {
+		return err
+	}
+	change(cl)
+	return b.c.Update(ctx, cl)
+}
+
+// ready says why the cluster is not Ready with so many OSDs.
+func (b *bench) ready(ctx context.Context, osds, mons int) error {
+	cl, err := b.get(ctx)
+	if err != nil {
+		return err
+	}
+	st := cl.Status
+	if st.Phase != cephv1.ConditionReady || st.OSD == nil || st.OSD.Up != osds || st.Mon == nil || st.Mon.InQuorum != mons {
+		return fmt.Errorf("phase %q (%s), OSDs %+v, mons %+v, blocked by %+v", st.Phase, st.Message, st.OSD, st.Mon, st.BlockedBy)
+	}
+	return nil
+}
+
+// daemonPods are the pods of daemons by name of the daemon, with their uids.
+func (b *bench) daemonPods(ctx context.Context) (map[string]string, error) {
+	var list corev1.PodList
+	if err := b.c.List(ctx, &list, client.InNamespace(b.ns), client.HasLabels{"ceph_daemon_type"}); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil && p.Labels["mon_canary"] == "" {
+			out[p.Labels["ceph_daemon_type"]+"."+p.Labels["ceph_daemon_id"]] = string(p.UID)
+		}
+	}
+	return out, nil
+}
+
+// act makes an Act from what a bench does.
+func (bs benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
+	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, bs[w]) }}
+}
+
+// every is the share of effects that are crashed at.
+func every(t testing.TB) int {
+	t.Helper()
+	switch v := os.Getenv("CASTELLAN_CRASH"); v {
+	case "":
+		if testing.Short() {
+			return 31
+		}
+		return 11
+	case "full":
+		return 1
+	default:
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			t.Fatalf("CASTELLAN_CRASH=%q: want full or a number", v)
+		}
+		return n
+	}
+}
+
+// shard is the part of the effects that CASTELLAN_CRASH_SHARD asks for.
+func shard(t testing.TB) func(k int) bool {
+	t.Helper()
+	v := os.Getenv("CASTELLAN_CRASH_SHARD")
+	if v == "" {
+		return nil
+	}
+	a, of, ok := strings.Cut(v, "/")
+	i, err1 := strconv.Atoi(a)
+	n, err2 := strconv.Atoi(of)
+	if !ok || err1 != nil || err2 != nil || i < 1 || i > n {
+		t.Fatalf("CASTELLAN_CRASH_SHARD=%q: want for instance 2/5", v)
+	}
+	return func(k int) bool { return k%n == i-1 }
+}
+
+// run runs a scenario with crashes and tells what was covered.
+func run(t *testing.T, bs benches, o options, acts ...kittest.Act) {
+	t.Helper()
+	began := time.Now()
+	s := kittest.Scenario{
+		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
+		Acts:  acts, Every: every(t), Pick: shard(t), Extra: 40, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
+		// Longer than the slowest regular look of any controller (a minute).
+		Settle: 65 * time.Second,
+	}
+	if o.real {
+		// A run takes some 15 s there instead of 0.5.
+		s.Every = max(s.Every*6, 12)
+		s.Modes = []kittest.Mode{kittest.ReplyLost}
+	}
+	res := kittest.Run(t, s)
+	own := len(res.Effects) - res.Setup
+	t.Logf("CRASH %s: %d effects of its own (%d with setup), %d crash runs (every %d, modes %v), %d rounds a run, %v",
+		t.Name(), own, len(res.Effects), res.Runs, s.Every, s.Modes, res.Rounds, time.Since(began).Round(time.Millisecond))
+}
