@@ -34,6 +34,6 @@ func root() *cobra.Command {
 	}
 	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd(), cleanupCmd())
 	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd(), rotate.Command())
-	cmd.AddCommand(collectCrashesCmd(), imageFactsCmd())
+	cmd.AddCommand(collectCrashesCmd(), imageFactsCmd(), discoverCmd())
 	return cmd
 }
