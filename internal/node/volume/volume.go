@@ -1,0 +1,182 @@
+// Package volume describes a node's logical volumes and volume groups as values: what
+// lvs and vgs say of them, and the names that a replacement gives to its own.
+//
+// It parses and computes. It must not run a command, and it must not keep a secret:
+// the tag that holds an encrypted OSD's lockbox key is dropped.
+package volume
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// LVsArgs are the arguments of lvs that ParseLVs needs.
+func LVsArgs() []string {
+	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--options", "vg_name,lv_name,lv_uuid,lv_size,lv_tags,lv_path,devices"}
+}
+
+// VGsArgs are the arguments of vgs that ParseVGs needs.
+func VGsArgs() []string {
+	return []string{"--reportformat", "json", "--units", "b", "--nosuffix", "--options", "vg_name,vg_uuid,vg_free,vg_size,vg_extent_size,pv_name"}
+}
+
+// secretTag holds a key.
+const secretTag = "ceph.cephx_lockbox_secret"
+
+// LV is a logical volume.
+type LV struct {
+	VG, Name, UUID string
+	// Path is its device node, /dev/<vg>/<lv>.
+	Path string
+	// Size in bytes.
+	Size uint64
+	// Tags of Ceph by name (without the lockbox key), and the others with an empty value.
+	Tags map[string]string
+	// Devices are the disks below it.
+	Devices []string
+}
+
+// Full is the volume as commands name it.
+func (l LV) Full() string { return l.VG + "/" + l.Name }
+
+// OSDUUID is the OSD that the volume is part of, "" for none.
+func (l LV) OSDUUID() string { return l.Tags["ceph.osd_fsid"] }
+
+// OSD is the OSD's id, -1 for none.
+func (l LV) OSD() int {
+	if id, err := strconv.Atoi(l.Tags["ceph.osd_id"]); err == nil {
+		return id
+	}
+	return -1
+}
+
+// TagText is the volume's tags in one line, to compare two looks.
+func (l LV) TagText() string {
+	var tags []string
+	for k, v := range l.Tags {
+		tags = append(tags, k+"="+v)
+	}
+	slices.Sort(tags)
+	return strings.Join(tags, ",")
+}
+
+// VG is a volume group.
+type VG struct {
+	Name, UUID         string
+	Size, Free, Extent uint64 // bytes
+	// PVs are the disks that it lies on; a missing one is "[unknown]".
+	PVs []string
+}
+
+// ParseLVs reads lvs. A volume of several segments comes once.
+func ParseLVs(out []byte) ([]LV, error) {
+	var doc struct {
+		Report []struct {
+			LV []map[string]string `json:"lv"`
+		} `json:"report"`
+	}
+	if err := json.Unmarshal(out, &doc); err != nil {
+		return nil, fmt.Errorf("reading lvs: %w", err)
+	}
+	var lvs []LV
+	for _, r := range doc.Report {
+		for _, f := range r.LV {
+			l := LV{VG: f["vg_name"], Name: f["lv_name"], UUID: f["lv_uuid"], Path: f["lv_path"], Tags: tags(f["lv_tags"])}
+			if l.Path == "" {
+				l.Path = "/dev/" + l.VG + "/" + l.Name
+			}
+			var err error
+			if l.Size, err = number(f["lv_size"]); err != nil {
+				return nil, fmt.Errorf("reading lvs: the size of %s: %w", l.Full(), err)
+			}
+			i := slices.IndexFunc(lvs, func(o LV) bool { return o.VG == l.VG && o.Name == l.Name })
+			if i < 0 {
+				lvs, i = append(lvs, l), len(lvs)
+			}
+			for d := range strings.SplitSeq(f["devices"], ",") {
+				if d, _, _ = strings.Cut(d, "("); d != "" && !slices.Contains(lvs[i].Devices, d) {
+					lvs[i].Devices = append(lvs[i].Devices, d)
+				}
+			}
+		}
+	}
+	return lvs, nil
+}
+
+func tags(text string) map[string]string {
+	all := map[string]string{}
+	for t := range strings.SplitSeq(text, ",") {
+		k, v, _ := strings.Cut(t, "=")
+		if k != "" && k != secretTag {
+			all[k] = v
+		}
+	}
+	return all
+}
+
+func number(s string) (uint64, error) {
+	return strconv.ParseUint(strings.TrimSuffix(s, "B"), 10, 64)
+}
+
+// ParseVGs reads vgs with one line for each PV.
+func ParseVGs(out []byte) ([]VG, error) {
+	var doc struct {
+		Report []struct {
+			VG []map[string]string `json:"vg"`
+		} `json:"report"`
+	}
+	if err := json.Unmarshal(out, &doc); err != nil {
+		return nil, fmt.Errorf("reading vgs: %w", err)
+	}
+	var vgs []VG
+	for _, r := range doc.Report {
+		for _, f := range r.VG {
+			i := slices.IndexFunc(vgs, func(v VG) bool { return v.UUID == f["vg_uuid"] })
+			if i < 0 {
+				v := VG{Name: f["vg_name"], UUID: f["vg_uuid"]}
+				for key, into := range map[string]*uint64{"vg_size": &v.Size, "vg_free": &v.Free, "vg_extent_size": &v.Extent} {
+					n, err := number(f[key])
+					if err != nil {
+						return nil, fmt.Errorf("reading vgs: %s of %s: %w", key, v.Name, err)
+					}
+					*into = n
+				}
+				vgs, i = append(vgs, v), len(vgs)
+			}
+			vgs[i].PVs = append(vgs[i].PVs, f["pv_name"])
+		}
+	}
+	return vgs, nil
+}
+
+// FindLV is the volume with a name, or nil.
+func FindLV(lvs []LV, vg, name string) *LV {
+	for i := range lvs {
+		if lvs[i].VG == vg && lvs[i].Name == name {
+			return &lvs[i]
+		}
+	}
+	return nil
+}
+
+// FindVG is the volume group with a name, or nil.
+func FindVG(vgs []VG, name string) *VG {
+	for i := range vgs {
+		if vgs[i].Name == name {
+			return &vgs[i]
+		}
+	}
+	return nil
+}
+
+// Named derives a uuid from words: the same words give the same uuid. A replacement
+// names what it makes by what it replaces, so that after a crash it knows its own.
+func Named(words ...string) string {
+	s := sha256.Sum256([]byte(strings.Join(words, "\x00")))
+	s[6], s[8] = s[6]&0x0f|0x80, s[8]&0x3f|0x80 // version 8: of a scheme of one's own (RFC 9562)
+	return fmt.Sprintf("%x-%x-%x-%x-%x", s[:4], s[4:6], s[6:8], s[8:10], s[10:16])
+}
