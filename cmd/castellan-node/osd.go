@@ -101,14 +101,17 @@ func printReport(r provision.Report) {
 
 func activateCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "activate", Short: "Find this OSD's disk and write its directory", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "activate [DIR...]", Short: "Find this OSD's disk and write its directory; give the directories to Ceph's user",
+		RunE: func(cmd *cobra.Command, dirs []string) error {
 			var req request.Activate
 			if err := request.Decode(os.Getenv(request.Env), &req); err != nil {
 				return err
 			}
 			uid, gid, err := cephUser()
 			if err != nil {
+				return err
+			}
+			if err := ownDirs(uid, gid, dirs); err != nil {
 				return err
 			}
 			if req.MonHost != "" {

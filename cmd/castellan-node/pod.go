@@ -107,13 +107,8 @@ func chownCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, dir := range dirs {
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					return fmt.Errorf("making %s: %w", dir, err)
-				}
-				if err := chownTree(dir, uid, gid); err != nil {
-					return err
-				}
+			if err := ownDirs(uid, gid, dirs); err != nil {
+				return err
 			}
 			if len(command) == 0 {
 				return nil
@@ -121,6 +116,19 @@ func chownCmd() *cobra.Command {
 			return become(command)
 		},
 	}
+}
+
+// ownDirs makes directories where they are missing and gives them to a user.
+func ownDirs(uid, gid int, dirs []string) error {
+	for _, dir := range dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making %s: %w", dir, err)
+		}
+		if err := chownTree(dir, uid, gid); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // become replaces this process by a program of the image.

@@ -56,6 +56,9 @@ func base(spec *cephv1.ClusterSpec) map[Option]Value {
 		{"global", "mon_allow_pool_size_one"}:            plain("true"),
 		{"global", "mon_cluster_log_file"}:               plain(""),
 		{"mon", "auth_allow_insecure_global_id_reclaim"}: plain("false"),
+		// Ceph's own default, said since mons are started with a shorter one: only the
+		// first election of a cluster is to be that quick.
+		{"global", "mon_election_timeout"}: plain("5"),
 	}
 	if spec.LogCollector.Enabled {
 		opts[Option{"global", "log_to_file"}] = plain("true")
@@ -94,7 +97,8 @@ func wanted(spec *cephv1.ClusterSpec, secrets map[Option]Value) map[Option]Value
 // writes 10G as 10737418240).
 type Record map[string]Entry
 
-// Entry of a record. Have is empty until Ceph has shown the value.
+// Entry of a record. Have is empty until it has been set, "set" until
+// Ceph has shown the value.
 type Entry struct {
 	Want string `json:"want"`
 	Have string `json:"have,omitempty"`
@@ -152,7 +156,14 @@ type Change struct {
 	Remove []Remove
 	// Record to store before anything is set, and after what was removed is gone.
 	Record Record
+	// After is the record to store when all of Set is done; nil if nothing is set. Until
+	// then nobody can tell a value that Ceph writes in another way from one that was
+	// never set.
+	After Record
 }
+
+// isSet stands for the hash of what Ceph shows until that has been seen.
+const isSet = "set"
 
 // Compare finds what differs. have is Ceph's database, record what was set before.
 func Compare(want map[Option]Value, have []cephconfig.Option, record Record) Change {
@@ -167,9 +178,9 @@ func Compare(want map[Option]Value, have []cephconfig.Option, record Record) Cha
 		now, present := shown[o]
 		e := Entry{Want: hash(v), Have: old.Have}
 		switch {
-		case present && (equal(now, v) || known && old.Want == e.Want && (old.Have == hash(now) || old.Have == "")):
+		case present && (equal(now, v) || known && old.Want == e.Want && (old.Have == hash(now) || old.Have == isSet)):
 			e.Have = hash(now)
-		case !present && v == "" && known && old.Want == e.Want:
+		case !present && v == "" && known && old.Want == e.Want && old.Have != "":
 			// An empty value may be shown as none.
 		default:
 			e.Have = ""
@@ -187,6 +198,12 @@ func Compare(want map[Option]Value, have []cephconfig.Option, record Record) Cha
 			c.Remove = append(c.Remove, Remove{Option: o})
 			c.Record[key] = e
 		}
+	}
+	if len(c.Set) > 0 {
+		c.After = maps.Clone(c.Record)
+	}
+	for _, set := range c.Set {
+		c.After[set.Option.String()] = Entry{Want: c.Record[set.Option.String()].Want, Have: isSet}
 	}
 	slices.SortFunc(c.Remove, func(a, b Remove) int { return byName(a.Option, b.Option) })
 	return c

@@ -53,7 +53,11 @@ func settle(t *testing.T, d database, want map[Option]Value, rec Record) Record 
 			same = same && rec[k] == e
 		}
 		rec = c.Record
-		if d.apply(c) == 0 && same {
+		changed := d.apply(c)
+		if c.After != nil {
+			rec = c.After
+		}
+		if changed == 0 && same {
 			return rec
 		}
 	}
@@ -68,6 +72,7 @@ func TestSettingsAreSetOnceAndRemovedAgain(t *testing.T) {
 		{"osd/class:ssd", "bluestore_cache"}: plain("10G"),
 		{"mgr", "mgr/balancer/mode"}:         plain("upmap"),
 		{"global", "mon_cluster_log_file"}:   plain(""),
+		{"global", "mon_election_timeout"}:   plain("5"),
 	}
 	rec := settle(t, d, want, Record{})
 	if got := d[Option{"osd/class:ssd", "bluestore_cache"}]; got != "10737418240" {
@@ -103,6 +108,26 @@ func TestACrashBetweenRecordAndSetLosesNothing(t *testing.T) {
 	settle(t, d2, map[Option]Value{}, rec)
 	if len(d2) != 0 {
 		t.Errorf("left over: %v", d2)
+	}
+}
+
+// A crash between the record and the option, where Ceph shows an older value, or shows
+// nothing for an empty one.
+func TestACrashBeforeTheOptionIsSet(t *testing.T) {
+	for _, c := range []struct{ old, want string }{{"1", "2"}, {"10", "10Gi"}, {"x", ""}, {"", ""}} {
+		o := Option{"global", "bluestore_cache"}
+		d := database{}
+		if c.old != "" {
+			d[o] = c.old
+		}
+		want := map[Option]Value{o: plain(c.want)}
+		rec := settle(t, d, want, Compare(want, d.dump(), Record{}).Record)
+		if Compare(want, d.dump(), rec).Set != nil {
+			t.Errorf("%q to %q: not steady", c.old, c.want)
+		}
+		if d[o] == c.old && c.old != "" || len(d) != 1 {
+			t.Errorf("%q to %q: never set: %v", c.old, c.want, d)
+		}
 	}
 }
 

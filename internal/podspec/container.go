@@ -95,10 +95,14 @@ func CopyBin(c Cluster) corev1.Container {
 	}
 }
 
+// SharedDirs are the directories that a node's daemons share and that belong to Ceph's
+// user.
+func SharedDirs() []string { return []string{logDir, "/var/lib/ceph/crash", "/run/ceph"} }
+
 // Prepare is the init container that gives the daemon's directories to Ceph's
 // user, and then runs command where there is one.
 func Prepare(c Cluster, d Daemon, name string, command ...string) corev1.Container {
-	args := []string{"chown", logDir, "/var/lib/ceph/crash", "/run/ceph"}
+	args := append([]string{"chown"}, SharedDirs()...)
 	if !d.Stateless {
 		args = append(args, d.DataDir())
 	}

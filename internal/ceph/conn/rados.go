@@ -45,6 +45,10 @@ func dialRados(cfg Config, unbounded bool) (handle, error) {
 		{"log_to_file", "false"},
 		{"log_to_stderr", "false"},
 		{"err_to_stderr", "false"},
+		// Mons that do not answer are tried anew after this time in seconds, not after
+		// longer and longer ones: a connection made while mons start is there when they are.
+		{"mon_client_hunt_interval", "0.5"},
+		{"mon_client_hunt_interval_backoff", "1"},
 		// One command at a time over one connection needs no crowd of threads.
 		{"ms_async_op_threads", "1"},
 	}

@@ -108,12 +108,15 @@ func Job(c podspec.Cluster, p Prepare) (*batchv1.Job, error) {
 				corev1.VolumeMount{Name: "ceph-conf", MountPath: "/etc/ceph"},
 				corev1.VolumeMount{Name: podspec.VolumeConfig, MountPath: "/etc/castellan/override", ReadOnly: true},
 				corev1.VolumeMount{Name: "bootstrap", MountPath: "/var/lib/ceph/bootstrap-osd", ReadOnly: true},
+				corev1.VolumeMount{Name: "osd-dirs", MountPath: "/var/lib/ceph/osd"},
 			),
 		}},
 		Volumes: append(deviceVolumes(),
 			corev1.Volume{Name: podspec.VolumeBin, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			corev1.Volume{Name: "ceph-conf", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			podspec.ConfigVolume(),
+			// New OSDs have their keys there for a moment.
+			corev1.Volume{Name: "osd-dirs", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
 			corev1.Volume{Name: "bootstrap", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 				SecretName: BootstrapSecret, DefaultMode: ptr.To[int32](0o400), Items: []corev1.KeyToPath{{Key: "keyring", Path: "ceph.keyring"}},
 			}}},
@@ -193,14 +196,16 @@ func Deployment(c podspec.Cluster, o OSD, u podspec.User) (*appsv1.Deployment, e
 	mounts := append(podspec.Mounts(d), deviceMounts()...)
 	env := append(podspec.Env(c), podspec.FieldEnv("ROOK_POD_IP", "status.podIP"))
 	activate := corev1.Container{
-		Name: "activate", Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: []string{podspec.Bin, "activate"},
+		// It also gives the daemons' directories to Ceph's user: a container of its own for
+		// that takes longer to start than to run.
+		Name: "activate", Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: append([]string{podspec.Bin, "activate"}, podspec.SharedDirs()...),
 		Env:          append([]corev1.EnvVar{{Name: request.Env, Value: value}}, env...),
 		VolumeMounts: mounts, SecurityContext: privileged(),
 	}
 	pod := corev1.PodSpec{
 		ServiceAccountName: Account, AutomountServiceAccountToken: ptr.To(false), HostIPC: o.Record.Mode == "lvm",
 		NodeSelector:   map[string]string{corev1.LabelHostname: o.Host},
-		InitContainers: []corev1.Container{podspec.CopyBin(c), activate, podspec.Prepare(c, d, "chown-container-data-dir")},
+		InitContainers: []corev1.Container{podspec.CopyBin(c), activate},
 		Containers:     []corev1.Container{container(c, d, o, env, mounts, u)},
 		Volumes:        append(podspec.Volumes(c, d), deviceVolumes()...),
 	}
