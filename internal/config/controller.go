@@ -188,6 +188,9 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	for _, s := range change.Set {
 		p.Do = append(p.Do, s)
 	}
+	if change.After != nil {
+		p.Do = append(p.Do, kit.Apply{Object: keyring.Opaque(seen.Cluster, RecordSecret, map[string][]byte{"record": change.After.Bytes()})})
+	}
 	for _, r := range change.Remove {
 		p.Do = append(p.Do, r)
 	}

@@ -195,16 +195,18 @@ func (c *Controller) ceph(ctx context.Context, cl *cephv1.CephCluster, commander
 			seen.Admin = true
 		}
 	}
-	return c.gate(ctx, commander, seen)
+	return c.gate(ctx, cl, commander, seen)
 }
 
-// gate reads which versions run, when a mgr has another image than wanted.
-func (c *Controller) gate(ctx context.Context, commander ceph.Commander, seen *Seen) error {
+// gate reads which versions run, when a mgr has another image than wanted or is to be
+// started.
+func (c *Controller) gate(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, seen *Seen) error {
 	changes := false
-	for _, d := range seen.Live {
-		changes = changes || image(d) != seen.Cluster.CephImage
+	for i := range cl.Spec.Mgr.EffectiveCount() {
+		d := seen.Live[spec.ID(i)]
+		changes = changes || d == nil || image(d) != seen.Cluster.CephImage
 	}
-	if !changes {
+	if !changes || cl.Spec.SkipUpgradeChecks {
 		return nil
 	}
 	r, err := commander.Mon(ctx, ceph.Cmd("versions"))
@@ -219,7 +221,9 @@ func (c *Controller) gate(ctx context.Context, commander ceph.Commander, seen *S
 	if err != nil {
 		return fmt.Errorf("reading the accepted Ceph version: %w", err)
 	}
-	if g := release.MayStart(release.Mgr, target, running); !g.Open {
+	// Mons that run the old version are in the way; that none runs is not, for a mgr
+	// without mons does no harm.
+	if g := release.MayStart(release.Mgr, target, running); slices.ContainsFunc(g.Blockers, func(b release.Blocker) bool { return b.Count > 0 }) {
 		seen.Mons = g.Message(release.Mgr, target)
 	}
 	return nil
@@ -299,6 +303,8 @@ func daemons(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 			KeyVersion: seen.Keys[id],
 		}, user), seen.Cluster.NodeImage)
 		switch {
+		case live == nil && seen.Mons != "":
+			p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: "mgr " + id + " is not started yet: " + seen.Mons, For: 10 * time.Second}
 		case live == nil:
 			p.Apply = append(p.Apply, want)
 		case pods.UpToDate(live, want):

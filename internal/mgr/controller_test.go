@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph/mgr"
 	"github.com/castellan-storage/castellan/internal/kit"
 )
@@ -44,5 +45,26 @@ func TestBrokenMgrsAreUpdatedAtOnce(t *testing.T) {
 	update(seen, []*appsv1.Deployment{deployment("a", 1)}, &p)
 	if len(p.Apply) != 0 || p.Wait == nil {
 		t.Errorf("%v, %+v", p.Apply, p.Wait)
+	}
+}
+
+// A mgr that is added during an upgrade comes after the mons, as those that are there.
+func TestANewMgrWaitsForTheMonsOfAnUpgrade(t *testing.T) {
+	cl := &cephv1.CephCluster{}
+	cl.Spec.Mgr.Count = 2
+	seen := Seen{
+		Live: map[string]*appsv1.Deployment{"a": deployment("a", 1)}, Keys: map[string]string{"b": "v"},
+		Mons: "mgr daemons wait for others to run Ceph 20.2.5 first: 2 mon at 20.2.4",
+	}
+	var p kit.Plan
+	daemons(cl, seen, &p)
+	if len(p.Apply) != 0 || p.Wait == nil || p.Wait.Reason != "UpgradeOrder" {
+		t.Errorf("%s", p)
+	}
+	seen.Mons = ""
+	p = kit.Plan{}
+	daemons(cl, seen, &p)
+	if len(p.Apply) != 1 || p.Apply[0].GetName() != "rook-ceph-mgr-b" {
+		t.Errorf("%s", p)
 	}
 }

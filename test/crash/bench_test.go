@@ -151,6 +151,7 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 	w.Check = b.inv.after
 	w.Digest = b.digest
 	bs[w] = b
+	t.Cleanup(func() { delete(bs, w) })
 	return w
 }
 
