@@ -24,6 +24,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/replication"
+	"github.com/castellan-storage/castellan/internal/replication/local"
 	"github.com/castellan-storage/castellan/internal/status"
 )
 
@@ -89,6 +90,7 @@ func controllers() []entry {
 		{"nodedaemon", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &nodedaemon.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}, c.settled(nodedaemon.Options()))
 		}},
+		{"discover", groupCeph, registerDiscovery},
 		{"status", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &status.Controller{Access: c.access}, status.Options())
 		}},
@@ -111,7 +113,7 @@ func controllers() []entry {
 			if err != nil {
 				return err
 			}
-			return replication.Register(c.mgr, c.env, files)
+			return replication.Register(c.mgr, c.env, files, local.Lister{Access: c.access, Namespace: c.operator.Namespace})
 		}},
 	}
 }

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -51,9 +50,9 @@ type configState struct {
 	onlyOurs bool
 }
 
-func registerConfig(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options) error {
+func configParts(env kit.Env, files *store.Store, _ Options) (kit.Controller[*corev1.ConfigMap, configState], kit.Options) {
 	w := &configWriter{client: env.Client, live: env.Live, files: files}
-	return kit.Register(mgr, env, kit.Controller[*corev1.ConfigMap, configState](w), kit.Options{
+	return w, kit.Options{
 		Name:   "csi-config",
 		Report: kit.Report{None: true},
 		Watches: []kit.Watch{
@@ -63,7 +62,7 @@ func registerConfig(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options
 			{Object: &csiv1.Driver{}, Map: toFiles, When: kube.SpecChanged()},
 		},
 		Sources: []source.Source{files.Source(onlyFiles)},
-	})
+	}
 }
 
 // onlyFiles passes ceph-csi-config itself.

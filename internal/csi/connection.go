@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	csiv1 "github.com/castellan-storage/castellan/api/csi/v1"
@@ -21,9 +20,9 @@ type connectionController struct{ client client.Client }
 // connectionState is the number of profiles that use a connection.
 type connectionState struct{ profiles int }
 
-func registerConnections(mgr ctrl.Manager, env kit.Env, _ *store.Store, _ Options) error {
+func connectionParts(env kit.Env, _ *store.Store, _ Options) (kit.Controller[*csiv1.CephConnection, connectionState], kit.Options) {
 	c := &connectionController{client: env.Client}
-	return kit.Register(mgr, env, kit.Controller[*csiv1.CephConnection, connectionState](c), kit.Options{
+	return c, kit.Options{
 		Name:   "csi-connection",
 		Report: kit.Report{Progressing: csiv1.ConditionProgressing},
 		Phases: &kit.Phases{Failed: "Failed"},
@@ -34,7 +33,7 @@ func registerConnections(mgr ctrl.Manager, env kit.Env, _ *store.Store, _ Option
 			}
 			return []kit.Key{{Namespace: p.Namespace, Name: p.Spec.CephConnectionRef.Name}}
 		}}},
-	})
+	}
 }
 
 // New implements kit.Controller.

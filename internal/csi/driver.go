@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -69,12 +68,12 @@ type driverState struct {
 	addons     *appsv1.DaemonSet
 }
 
-func registerDrivers(mgr ctrl.Manager, env kit.Env, files *store.Store, opt Options) error {
+func driverParts(env kit.Env, files *store.Store, opt Options) (kit.Controller[*csiv1.Driver, driverState], kit.Options) {
 	c := &driverController{client: env.Client, live: env.Live, files: files, opt: opt}
 	all := allDrivers
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	return kit.Register(mgr, env, kit.Controller[*csiv1.Driver, driverState](c), kit.Options{
+	return c, kit.Options{
 		Name:      "csi-driver",
 		Finalizer: DriverFinalizer,
 		Phases:    &kit.Phases{Ready: "Ready", Waiting: "Progressing", Failed: "Failed", Deleting: "Deleting"},
@@ -88,7 +87,7 @@ func registerDrivers(mgr ctrl.Manager, env kit.Env, files *store.Store, opt Opti
 		Sources: []source.Source{files.Source(func(ctx context.Context, cm *corev1.ConfigMap) []types.NamespacedName {
 			return driversOfConfigMap(ctx, env.Client, cm, opt)
 		})},
-	})
+	}
 }
 
 // allDrivers maps anything to every Driver: the OperatorConfig, and the number of

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -32,14 +31,14 @@ type mappingState struct {
 	files    store.Files
 }
 
-func registerMappings(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options) error {
+func mappingParts(env kit.Env, files *store.Store, _ Options) (kit.Controller[*corev1.ConfigMap, mappingState], kit.Options) {
 	w := &mappingWriter{client: env.Client, files: files}
-	return kit.Register(mgr, env, kit.Controller[*corev1.ConfigMap, mappingState](w), kit.Options{
+	return w, kit.Options{
 		Name:    "csi-mapping-config",
 		Report:  kit.Report{None: true},
 		Watches: []kit.Watch{{Object: &csiv1.ClientProfileMapping{}, Map: toFiles, When: kube.SpecChanged()}},
 		Sources: []source.Source{files.Source(onlyFiles)},
-	})
+	}
 }
 
 // New implements kit.Controller.
@@ -121,10 +120,10 @@ type mappingReporter struct {
 	files  *store.Store
 }
 
-func registerMappingStatus(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options) error {
+func mappingStatusParts(env kit.Env, files *store.Store, _ Options) (kit.Controller[*csiv1.ClientProfileMapping, mappingState], kit.Options) {
 	m := &mappingReporter{client: env.Client, files: files}
 	siblings := kube.ToAll(&csiv1.ClientProfileMappingList{})
-	return kit.Register(mgr, env, kit.Controller[*csiv1.ClientProfileMapping, mappingState](m), kit.Options{
+	return m, kit.Options{
 		Name:    "csi-mapping",
 		Report:  kit.Report{Progressing: csiv1.ConditionProgressing},
 		Phases:  &kit.Phases{},
@@ -135,7 +134,7 @@ func registerMappingStatus(mgr ctrl.Manager, env kit.Env, files *store.Store, _ 
 			}
 			return siblings(ctx, env.Client, cm)
 		})},
-	})
+	}
 }
 
 // New implements kit.Controller.

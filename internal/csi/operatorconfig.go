@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -32,10 +31,10 @@ type operatorConfigState struct {
 	drivers  int
 }
 
-func registerOperatorConfigs(mgr ctrl.Manager, env kit.Env, files *store.Store, opt Options) error {
+func operatorConfigParts(env kit.Env, files *store.Store, opt Options) (kit.Controller[*csiv1.OperatorConfig, operatorConfigState], kit.Options) {
 	c := &operatorConfigController{client: env.Client, files: files, opt: opt}
 	toInUse := func(context.Context, client.Reader, client.Object) []kit.Key { return []kit.Key{opt.operatorConfig()} }
-	return kit.Register(mgr, env, kit.Controller[*csiv1.OperatorConfig, operatorConfigState](c), kit.Options{
+	return c, kit.Options{
 		Name:    "csi-operator-config",
 		Report:  kit.Report{Progressing: csiv1.ConditionProgressing},
 		Phases:  &kit.Phases{Failed: "Failed"},
@@ -46,7 +45,7 @@ func registerOperatorConfigs(mgr ctrl.Manager, env kit.Env, files *store.Store, 
 			}
 			return []types.NamespacedName{opt.operatorConfig()}
 		})},
-	})
+	}
 }
 
 // New implements kit.Controller.

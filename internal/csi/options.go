@@ -38,14 +38,23 @@ func (o Options) operatorConfig() types.NamespacedName {
 // Register adds the controllers of this package to a manager. publish.AddIndexes must have
 // been called.
 func Register(mgr ctrl.Manager, env kit.Env, files *store.Store, opt Options) error {
-	for _, register := range []func(ctrl.Manager, kit.Env, *store.Store, Options) error{
-		registerConfig, registerMappings, registerProfiles, registerConnections, registerMappingStatus, registerOperatorConfigs, registerDrivers,
+	for _, add := range []func(ctrl.Manager, kit.Env, *store.Store, Options) error{
+		register(configParts), register(mappingParts), register(profileParts), register(connectionParts), register(mappingStatusParts),
+		register(operatorConfigParts), register(driverParts),
 	} {
-		if err := register(mgr, env, files, opt); err != nil {
+		if err := add(mgr, env, files, opt); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// register makes of a controller's parts what adds it to a manager.
+func register[T kit.Object, S any](parts func(kit.Env, *store.Store, Options) (kit.Controller[T, S], kit.Options)) func(ctrl.Manager, kit.Env, *store.Store, Options) error {
+	return func(mgr ctrl.Manager, env kit.Env, files *store.Store, opt Options) error {
+		ctl, o := parts(env, files, opt)
+		return kit.Register(mgr, env, ctl, o)
+	}
 }
 
 // filesKey is the key of controllers that are keyed on the ConfigMap of a

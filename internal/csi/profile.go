@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -46,9 +45,9 @@ type profileState struct {
 	now          time.Time
 }
 
-func registerProfiles(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Options) error {
+func profileParts(env kit.Env, files *store.Store, _ Options) (kit.Controller[*csiv1.ClientProfile, profileState], kit.Options) {
 	c := &profileController{client: env.Client, live: env.Live, files: files}
-	return kit.Register(mgr, env, kit.Controller[*csiv1.ClientProfile, profileState](c), kit.Options{
+	return c, kit.Options{
 		Name: "csi-profile",
 		// Passes wait for the API server; a namespace may hold a thousand profiles.
 		Concurrency: 16,
@@ -70,7 +69,7 @@ func registerProfiles(mgr ctrl.Manager, env kit.Env, files *store.Store, _ Optio
 			}
 			return keys
 		})},
-	})
+	}
 }
 
 func profilesOfConnection(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {

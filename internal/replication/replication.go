@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -37,10 +39,29 @@ const ReasonPublished = "Published"
 // what was meant.
 const ConditionSuspicious = "Suspicious"
 
+// ReasonSharedPool and ReasonPoolNotFound are reasons of the condition Suspicious.
+const (
+	ReasonSharedPool   = "SharedRemotePool"
+	ReasonPoolNotFound = "PoolNotFound"
+)
+
+// lookAgain is how often the pools of the local cluster are looked at: no watch tells
+// of them.
+const lookAgain = 5 * time.Minute
+
+// PoolLister knows the pools of clusters that the operator itself runs.
+type PoolLister interface {
+	// Pools gives the names of all pools of the cluster that a connection leads to. ours
+	// is false if the operator has no access to it. A nil list says that there was no
+	// answer.
+	Pools(ctx context.Context, connection *csiv1.CephConnection) (names sets.Set[string], ours bool)
+}
+
 // Controller implements kit.Controller for ClientProfileReplications.
 type Controller struct {
 	client client.Client
 	files  *store.Store
+	pools  PoolLister
 }
 
 // State is what a replication depends on.
@@ -51,14 +72,24 @@ type State struct {
 	Peers []csiv1.ClientProfileReplication
 	// Published is the destination of the profile in config.json, or nil.
 	Published *clusterconfig.ReplicationDestination
+	// Ours says that the operator has access to the local cluster; Pools are the names
+	// of its pools, nil if it has not answered.
+	Ours  bool
+	Pools sets.Set[string]
 	// Now is the time of the pass.
 	Now time.Time
 }
 
 // Register adds the controller to a manager. publish.AddIndexes must have been called.
-func Register(mgr ctrl.Manager, env kit.Env, files *store.Store) error {
-	c := &Controller{client: env.Client, files: files}
-	return kit.Register(mgr, env, kit.Controller[*csiv1.ClientProfileReplication, State](c), kit.Options{
+// pools may be nil: what is in the local cluster is not known then.
+func Register(mgr ctrl.Manager, env kit.Env, files *store.Store, pools PoolLister) error {
+	ctl, o := Parts(env, files, pools)
+	return kit.Register(mgr, env, ctl, o)
+}
+
+// Parts gives the controller and how it is run, for Register and for tests.
+func Parts(env kit.Env, files *store.Store, pools PoolLister) (kit.Controller[*csiv1.ClientProfileReplication, State], kit.Options) {
+	return &Controller{client: env.Client, files: files, pools: pools}, kit.Options{
 		Name: "csi-replication",
 		// Passes wait for the API server; a namespace may hold a thousand of them.
 		Concurrency: 16,
@@ -82,7 +113,7 @@ func Register(mgr ctrl.Manager, env kit.Env, files *store.Store) error {
 			}
 			return keys
 		})},
-	})
+	}
 }
 
 func peers(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
@@ -140,7 +171,21 @@ func (c *Controller) Observe(ctx context.Context, r *csiv1.ClientProfileReplicat
 	if err == nil && found {
 		s.Published = record.ReplicationDestination
 	}
-	return s, nil
+	return s, c.observePools(ctx, r, &s)
+}
+
+// observePools asks the local cluster for its pools, if it is one of ours and a pool is
+// mapped.
+func (c *Controller) observePools(ctx context.Context, r *csiv1.ClientProfileReplication, s *State) error {
+	if c.pools == nil || s.Profile == nil || r.Spec.RBD == nil || len(r.Spec.RBD.PoolMapping) == 0 {
+		return nil
+	}
+	connection, err := kube.Lookup[csiv1.CephConnection](ctx, c.client, types.NamespacedName{Namespace: r.Namespace, Name: s.Profile.Spec.CephConnectionRef.Name})
+	if err != nil || connection == nil {
+		return err
+	}
+	s.Pools, s.Ours = c.pools.Pools(ctx, connection)
+	return nil
 }
 
 // Plan implements kit.Controller.
@@ -153,7 +198,10 @@ func (*Controller) Plan(r *csiv1.ClientProfileReplication, s State) kit.Plan {
 	status := r.DeepCopy()
 	status.Status.Message = v.Message
 	status.Status.Published = nil
-	p := kit.Plan{Status: status, Phase: v.Phase, Conditions: []kit.Condition{suspicious(r)}}
+	p := kit.Plan{Status: status, Phase: v.Phase, Conditions: []kit.Condition{suspicious(r, s)}}
+	if s.Ours {
+		p.Next = lookAgain
+	}
 	ready := kit.Condition{Type: csiv1.ConditionReady, Status: metav1.ConditionFalse, Reason: v.Reason, Message: v.Message}
 	switch {
 	case !v.Accepted():
@@ -168,11 +216,28 @@ func (*Controller) Plan(r *csiv1.ClientProfileReplication, s State) kit.Plan {
 	return p
 }
 
-func suspicious(r *csiv1.ClientProfileReplication) kit.Condition {
-	if w := plan.Warnings(&r.Spec); len(w) > 0 {
-		return kit.Condition{Type: ConditionSuspicious, Status: metav1.ConditionTrue, Reason: "SharedRemotePool", Message: strings.Join(w, "; ")}
+// suspicious says what is legal and almost surely not meant. A warning about pools stays
+// while the cluster does not answer.
+func suspicious(r *csiv1.ClientProfileReplication, s State) kit.Condition {
+	cond := kit.Condition{Type: ConditionSuspicious, Status: metav1.ConditionFalse, Reason: "NothingFound", Message: "every pool leads to a remote pool of its own"}
+	texts := plan.Warnings(&r.Spec)
+	if len(texts) > 0 {
+		cond.Status, cond.Reason = metav1.ConditionTrue, ReasonSharedPool
 	}
-	return kit.Condition{Type: ConditionSuspicious, Status: metav1.ConditionFalse, Reason: "NothingFound", Message: "every pool leads to a remote pool of its own"}
+	was := meta.FindStatusCondition(r.Status.Conditions, ConditionSuspicious)
+	switch {
+	case s.Pools != nil:
+		if absent := plan.AbsentPools(&r.Spec, s.Pools.Has); len(absent) > 0 {
+			cond.Status, cond.Reason = metav1.ConditionTrue, ReasonPoolNotFound
+			texts = append(absent, texts...)
+		}
+	case s.Ours && was != nil && was.Reason == ReasonPoolNotFound && was.ObservedGeneration == r.Generation:
+		cond.Status, cond.Reason, texts = was.Status, was.Reason, []string{was.Message}
+	}
+	if len(texts) > 0 {
+		cond.Message = strings.Join(texts, "; ")
+	}
+	return cond
 }
 
 // Teardown implements kit.Controller: somebody else's finalizer holds the object,

@@ -139,7 +139,7 @@ func startManager(t testing.TB) error {
 	if err := csi.Register(mgr, env, files, csi.Options{OperatorNamespace: operatorNamespace, ServiceAccountPrefix: "ceph-csi-operator-", OperatorImage: "registry.example/castellan:1"}); err != nil {
 		return err
 	}
-	if err := replication.Register(mgr, env, files); err != nil {
+	if err := replication.Register(mgr, env, files, nil); err != nil {
 		return err
 	}
 	manager.done = make(chan error, 1)

@@ -43,7 +43,8 @@ const OursAnnotation = "castellan.ceph.io/client-profiles"
 
 // Store is the ConfigMap ceph-csi-config of every namespace.
 type Store struct {
-	cache  cache.Cache
+	cache  cache.Cache // for events; nil if made by Direct
+	reader client.Reader
 	client client.Client
 	live   client.Reader
 
@@ -95,7 +96,13 @@ func New(mgr ctrl.Manager, namespaces ...string) (*Store, error) {
 	if err := mgr.Add(c); err != nil {
 		return nil, fmt.Errorf("adding a cache of ConfigMaps: %w", err)
 	}
-	return &Store{cache: c, client: mgr.GetClient(), live: mgr.GetAPIReader(), parsed: map[string]parsed{}}, nil
+	return &Store{cache: c, reader: c, client: mgr.GetClient(), live: mgr.GetAPIReader(), parsed: map[string]parsed{}}, nil
+}
+
+// Direct makes a store without a cache: it reads by the client itself, and tells of no
+// changes. It is for what makes single passes.
+func Direct(c client.Client, live client.Reader) *Store {
+	return &Store{reader: c, client: c, live: live, parsed: map[string]parsed{}}
 }
 
 // slim drops what is never read from the cache.
@@ -164,7 +171,7 @@ func (s *Store) RecordSource(keys func(ctx context.Context, namespace string, id
 // Get reads the ConfigMap of a namespace from the cache.
 func (s *Store) Get(ctx context.Context, namespace string) (*corev1.ConfigMap, bool, error) {
 	cm := &corev1.ConfigMap{}
-	found, err := kube.Get(ctx, s.cache, types.NamespacedName{Namespace: namespace, Name: clusterconfig.ConfigMapName}, cm)
+	found, err := kube.Get(ctx, s.reader, types.NamespacedName{Namespace: namespace, Name: clusterconfig.ConfigMapName}, cm)
 	if err != nil {
 		return nil, false, fmt.Errorf("reading the drivers' configuration: %w", err)
 	}

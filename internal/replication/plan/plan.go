@@ -179,6 +179,20 @@ func Warnings(spec *csiv1.ClientProfileReplicationSpec) []string {
 	return list
 }
 
+// AbsentPools says which mapped pools the local cluster does not have. exists tells.
+func AbsentPools(spec *csiv1.ClientProfileReplicationSpec, exists func(pool string) bool) []string {
+	if spec.RBD == nil {
+		return nil
+	}
+	var list []string
+	for _, p := range spec.RBD.PoolMapping {
+		if !exists(p.Name) {
+			list = append(list, fmt.Sprintf("pool '%s' does not exist in the local cluster; if it was renamed, its volumes are looked for under their local pool id in the destination", p.Name))
+		}
+	}
+	return list
+}
+
 // Referrers gives the names of all replications that refer to a profile, whatever
 // became of them: each of them keeps the profile from being deleted, also while
 // it is being deleted itself.
