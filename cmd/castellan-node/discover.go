@@ -41,7 +41,7 @@ func discoverCmd() *cobra.Command {
 			}
 			discover.Daemon{
 				List:     func() ([]discover.Disk, error) { return discover.List("/", filter) },
-				Store:    discover.Storer{Client: client, Namespace: namespace, Node: node, Label: os.Getenv("NODE_LABEL")}.Store,
+				Store:    discover.Storer{Client: client, Namespace: namespace, Node: node}.Store,
 				Interval: interval, Say: say,
 			}.Run(cmd.Context(), events)
 			return nil

@@ -215,7 +215,7 @@ func TestStore(t *testing.T) {
 		w.WriteHeader(status)
 	}))
 	defer srv.Close()
-	s := Storer{Client: &statusmap.Client{Server: srv.URL, TokenFile: token, HTTP: srv.Client()}, Namespace: "ns", Node: "n1.example.com", Label: "n1.example.com"}
+	s := Storer{Client: &statusmap.Client{Server: srv.URL, TokenFile: token, HTTP: srv.Client()}, Namespace: "ns", Node: "n1.example.com"}
 	if err := s.Store(t.Context(), []byte("[]")); err != nil {
 		t.Fatal(err)
 	}

@@ -17,21 +17,25 @@ import (
 // App is the label app of the daemon's pods and of the ConfigMaps that it writes.
 const App = "rook-discover"
 
-// NodeLabel on a ConfigMap is the name of its node.
+// NodeLabel on a ConfigMap is the name of its node, where it fits.
 const NodeLabel = "rook.io/node"
+
+// maxLabel is the length that Kubernetes allows for a label's value.
+const maxLabel = 63
 
 // MapName is the name of a node's ConfigMap.
 func MapName(node string) string { return "local-device-" + node }
 
 // Map is the ConfigMap for what was found. The label "owned" is by what the
 // operator's cache selects.
-func Map(namespace, node, label string, devices []byte) map[string]any {
+func Map(namespace, node string, devices []byte) map[string]any {
+	labels := map[string]any{"app": App, "castellan.ceph.io/owned": "true"}
+	if len(node) <= maxLabel {
+		labels[NodeLabel] = node
+	}
 	return map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{
-			"name": MapName(node), "namespace": namespace,
-			"labels": map[string]any{"app": App, NodeLabel: label, "castellan.ceph.io/owned": "true"},
-		},
+		"metadata": map[string]any{"name": MapName(node), "namespace": namespace, "labels": labels},
 		"data": map[string]any{"devices": string(devices)},
 	}
 }
@@ -40,14 +44,12 @@ func Map(namespace, node, label string, devices []byte) map[string]any {
 type Storer struct {
 	Client          *statusmap.Client
 	Namespace, Node string
-	// Label is the node's name as a label's value.
-	Label string
 }
 
 // Store applies the node's ConfigMap.
 func (s Storer) Store(ctx context.Context, devices []byte) error {
 	name := MapName(s.Node)
-	body, err := json.Marshal(Map(s.Namespace, s.Node, s.Label, devices))
+	body, err := json.Marshal(Map(s.Namespace, s.Node, devices))
 	if err != nil {
 		return fmt.Errorf("encoding ConfigMap %s: %w", name, err)
 	}
