@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -302,6 +303,10 @@ func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []en
 		if err := e.register(c); err != nil {
 			return fmt.Errorf("registering %s: %w", e.name, err)
 		}
+	}
+	// Without Ceph's controllers its kinds may not be installed at all.
+	if !slices.ContainsFunc(list, func(e entry) bool { return e.group == groupCeph }) {
+		return nil
 	}
 	return forgetClusters(ctx, mgr, p.pool)
 }
