@@ -54,8 +54,10 @@ type DaemonSeen struct {
 	Map     cephosd.Map
 	// Live are the Deployments by id.
 	Live map[int]*appsv1.Deployment
-	// Nodes by name.
-	Nodes map[string]*corev1.Node
+	// Nodes by name. HostLabel is the label by which spec.storage.nodes names them, ""
+	// for the usual one.
+	Nodes     map[string]*corev1.Node
+	HostLabel string
 	// Wanted are the Deployments as they should be, by id; Problems say why one could
 	// not be built.
 	Wanted   map[int]*appsv1.Deployment
@@ -82,12 +84,12 @@ func (*Daemons) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 // Observe implements kit.Controller.
 func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSeen, error) {
 	seen := DaemonSeen{Now: kit.Now(ctx), Live: map[int]*appsv1.Deployment{}, Nodes: map[string]*corev1.Node{}, Wanted: map[int]*appsv1.Deployment{}}
-	_, stored, cluster, err := c.base(ctx, cl)
+	set, stored, cluster, err := c.base(ctx, cl)
 	if err != nil {
 		return DaemonSeen{}, err
 	}
-	seen.Cluster, seen.Founded = cluster, stored.Founded
-	seen.State = plan.State{Known: map[int]plan.Known{}, Live: map[int]plan.Live{}}
+	seen.Cluster, seen.Founded, seen.HostLabel = cluster, stored.Founded, set.HostnameLabel
+	seen.State = plan.State{Now: seen.Now, Known: map[int]plan.Known{}, Live: map[int]plan.Live{}}
 	if err := c.objects(ctx, cl, &seen); err != nil {
 		return DaemonSeen{}, err
 	}
@@ -111,7 +113,7 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 	}
 	seen.Decisions = plan.Decide(seen.State)
 	seen.build(cl)
-	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, int(cl.Spec.Storage.OSDMaxUpdatesInParallel))
+	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, int(cl.Spec.Storage.OSDMaxUpdatesInParallel), cl.Spec.SkipUpgradeChecks)
 	return seen, c.update(ctx, cl, stored.Ceph, &seen)
 }
 
@@ -135,7 +137,8 @@ func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Dae
 			continue
 		}
 		for _, r := range records {
-			if n := seen.Nodes[r.Node]; n != nil {
+			n := seen.Nodes[r.Node]
+			if r.NodeGone = n == nil; !r.NodeGone {
 				r.Host = n.Labels[corev1.LabelHostname]
 			}
 			if r.FSID == seen.Cluster.FSID {
@@ -193,6 +196,10 @@ func (s *DaemonSeen) build(cl *cephv1.CephCluster) {
 		if d.What != plan.Create && d.What != plan.Keep && d.What != plan.Rebuild || d.Record.UUID == "" {
 			continue
 		}
+		if live := s.State.Live[d.ID]; d.Record.NodeGone && live.Host != "" {
+			// What the label of a node was that is gone is on the Deployment, and nowhere else.
+			d.Record.Host = live.Host
+		}
 		want, err := s.deployment(cl, d)
 		if err != nil {
 			s.Problems = append(s.Problems, fmt.Sprintf("osd.%d: %v", d.ID, err))
@@ -226,7 +233,7 @@ func (s *DaemonSeen) deployment(cl *cephv1.CephCluster, d plan.Decision) (*appsv
 		return nil, err
 	}
 	for _, n := range cl.Spec.Storage.Nodes {
-		if n.Name == d.Record.Host && (len(n.Resources.Requests) > 0 || len(n.Resources.Limits) > 0) {
+		if n.Name == s.named(d.Record) && (len(n.Resources.Requests) > 0 || len(n.Resources.Limits) > 0) {
 			user.Resources = n.Resources
 		}
 	}
@@ -241,12 +248,21 @@ func (s *DaemonSeen) deployment(cl *cephv1.CephCluster, d plan.Decision) (*appsv
 	return pods.Stamp(dep, s.Cluster.NodeImage), nil
 }
 
+// named is what spec.storage.nodes calls the node of an OSD: by the label that the
+// operator's settings name.
+func (s *DaemonSeen) named(r plan.Record) string {
+	if n := s.Nodes[r.Node]; n != nil && s.HostLabel != "" {
+		return n.Labels[s.HostLabel]
+	}
+	return r.Host
+}
+
 // place is the OSD's CRUSH location. It is decided once, when the OSD is made: a
 // label that changes later must not move data by itself.
 func (s *DaemonSeen) place(cl *cephv1.CephCluster, d plan.Decision) (selection.Settings, string, error) {
 	conf, problems := selection.Config(cl.Spec.Storage.Config, "spec.storage.config", selection.Settings{})
 	for i, n := range cl.Spec.Storage.Nodes {
-		if n.Name == d.Record.Host && !cl.Spec.Storage.UseAllNodes {
+		if n.Name == s.named(d.Record) && !cl.Spec.Storage.UseAllNodes {
 			var more []selection.Problem
 			conf, more = selection.Config(n.Config, fmt.Sprintf("spec.storage.nodes[%d].config", i), conf)
 			problems = append(problems, more...)
@@ -310,7 +326,7 @@ func (s *DaemonSeen) changesImage(id int) bool {
 
 // gates finds what must come before OSDs of the accepted version.
 func (s *DaemonSeen) gates(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander) error {
-	if !s.starts() && !slices.ContainsFunc(s.Outdated, s.changesImage) {
+	if cl.Spec.SkipUpgradeChecks || !s.starts() && !slices.ContainsFunc(s.Outdated, s.changesImage) {
 		return nil
 	}
 	r, err := commander.Mon(ctx, ceph.Cmd("versions"))
@@ -409,6 +425,11 @@ func roll(cl *cephv1.CephCluster, seen DaemonSeen, p *kit.Plan) {
 		p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: seen.Gate + "; " + left, For: 10 * time.Second}
 	case len(seen.Roll.Moving) > 0:
 		p.Wait = &kit.Wait{Reason: "OSDsRestarting", Message: names(seen.Roll.Moving) + " are restarting; " + left, For: 5 * time.Second}
+	case len(seen.Roll.Next) == 0 && len(seen.Roll.Stuck) > 0:
+		p.Wait = &kit.Wait{
+			Reason: "OSDDownAfterUpdate", Message: fmt.Sprintf("%s did not come up again within %v after the update; %s", names(seen.Roll.Stuck), plan.StuckAfter, left),
+			Object: names(seen.Roll.Stuck), Hint: "look at its pod's events and log; spec.skipUpgradeChecks goes on without it", Blocked: true, For: time.Minute,
+		}
 	case len(seen.Roll.Next) == 0:
 	case seen.Stop != nil && !seen.Stop.OK:
 		p.Wait = &kit.Wait{

@@ -34,6 +34,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/pending"
+	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -42,11 +43,12 @@ import (
 )
 
 const (
-	// RescanAnnotation on a CephCluster makes every node look at its disks again
-	// whenever its value changes.
-	RescanAnnotation = "castellan.ceph.io/rescan"
+	// RescanAnnotation is plan.RescanAnnotation.
+	RescanAnnotation = plan.RescanAnnotation
 	// retryAfter is when a node that failed is asked again without a change.
 	retryAfter = 10 * time.Minute
+	// longLook is after which a node that is still at it is mentioned with its time.
+	longLook = 5 * time.Minute
 )
 
 // Base is what both controllers of this package need.
@@ -71,6 +73,7 @@ func ProvisionOptions() kit.Options {
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-discover", toAll), When: kube.Changed()},
+			{Object: &corev1.Pod{}, Map: onlyApp(spec.PrepareApp, toAll), When: kube.Changed()},
 			{Object: &appsv1.Deployment{}, Map: onlyReplacing(toAll), When: kube.Changed()},
 		},
 	}
@@ -129,8 +132,9 @@ type ProvisionSeen struct {
 	Silence  string
 	HasKey   bool
 	Resolved selection.Result
-	// Jobs and Reports by node name.
+	// Jobs and Reports by node name, and what keeps a Job's pod from running.
 	Jobs    map[string]*batchv1.Job
+	Stuck   map[string]string
 	Reports map[string]Report
 	// Devices is, by node, a fingerprint of what the discovery daemon has last seen.
 	Devices map[string]string
@@ -158,7 +162,7 @@ func (*Provisioner) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 
 // Observe implements kit.Controller.
 func (c *Provisioner) Observe(ctx context.Context, cl *cephv1.CephCluster) (ProvisionSeen, error) {
-	seen := ProvisionSeen{Now: kit.Now(ctx), Jobs: map[string]*batchv1.Job{}, Reports: map[string]Report{}, Devices: map[string]string{}}
+	seen := ProvisionSeen{Now: kit.Now(ctx), Jobs: map[string]*batchv1.Job{}, Stuck: map[string]string{}, Reports: map[string]Report{}, Devices: map[string]string{}}
 	set, stored, cluster, err := c.base(ctx, cl)
 	if err != nil {
 		return ProvisionSeen{}, err
@@ -354,8 +358,18 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	rep, job := seen.Reports[n.Name], seen.Jobs[n.Name]
 	answered := rep.Request == hash && (rep.State == "completed" || rep.State == "failed")
 	switch {
+	case job != nil && !ended(job) && seen.Stuck[n.Name] != "" && job.Labels[spec.RequestLabel] == hash:
+		return nodeBroken, seen.Stuck[n.Name], nil
+	case job != nil && !ended(job) && seen.Stuck[n.Name] != "":
+		// Nothing of it has run, and it is for an older request.
+		p.Delete = append(p.Delete, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: job.Name, Namespace: job.Namespace, UID: job.UID}})
+		return nodeBusy, "its earlier prepare Job, whose " + seen.Stuck[n.Name] + ", is being cleared away", nil
 	case job != nil && job.Labels[spec.RequestLabel] == hash && !ended(job):
-		return nodeBusy, "looking at its disks", nil
+		why := "looking at its disks"
+		if begun := job.CreationTimestamp.Time; seen.Now.Sub(begun) > longLook {
+			why += fmt.Sprintf(" since %s; the log of Job %s says more, and after %v it is stopped", begun.UTC().Format(time.RFC3339), job.Name, spec.PrepareDeadline)
+		}
+		return nodeBusy, why, nil
 	case job != nil && job.Labels[spec.RequestLabel] != hash && !ended(job):
 		// It runs for an older request; it is let finish, since it may be writing.
 		return nodeBusy, "finishing an earlier request", nil

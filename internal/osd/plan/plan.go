@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 )
@@ -28,6 +29,8 @@ type Known struct {
 type Record struct {
 	prepare.Result
 	Node, Host string
+	// NodeGone says that there is no such node any more.
+	NodeGone bool
 }
 
 // Live is an OSD's Deployment.
@@ -44,12 +47,16 @@ type Live struct {
 	// Ready when its pod answers, Settled when the Deployment's controller has
 	// caught up with its spec.
 	Skipped, Stopped, Ready, Settled bool
+	// NotReadySince is when its pod was last seen to answer; zero if it answers, or if
+	// that is not known.
+	NotReadySince time.Time
 	// WasDown is the durable mark that it was down already when it was updated last.
 	WasDown bool
 }
 
 // State is everything that bears on the decisions.
 type State struct {
+	Now time.Time
 	// Answered says that Ceph's map has been read.
 	Answered bool
 	Known    map[int]Known
@@ -122,7 +129,7 @@ func (s State) decide(id int, records []Record) Decision {
 	current, why := s.current(id, records)
 	switch {
 	case len(current) > 1:
-		d.What, d.Why = Ask, fmt.Sprintf("osd.%d (%s) is reported by %s; it is started on none but where it runs", id, current[0].UUID, nodesOf(current))
+		d.What, d.Why = Ask, fmt.Sprintf("osd.%d (%s) is reported by %s; it is started on none but where it runs; if its disk was moved, set the annotation %s of the CephCluster to a new value, and all nodes look again", id, current[0].UUID, nodesOf(current), RescanAnnotation)
 		if has {
 			d.Record = live.Record
 		}
@@ -130,6 +137,8 @@ func (s State) decide(id int, records []Record) Decision {
 		d.What, d.Record, d.Why = Keep, live.Record, why
 	case len(current) == 0:
 		d.What, d.Why = Ignore, why
+	case !has && current[0].NodeGone:
+		d.What, d.Why = Ignore, fmt.Sprintf("osd.%d was on node %s, which does not exist any more", id, current[0].Node)
 	case !has:
 		d.What, d.Record = Create, current[0]
 	case live.UUID == current[0].UUID || live.UUID == "":
@@ -156,7 +165,15 @@ func (s State) current(id int, records []Record) (current []Record, why string) 
 			current = append(current, r)
 			continue
 		}
+		if r.NodeGone {
+			continue
+		}
 		why = fmt.Sprintf("the disk %s on %s carries osd.%d with uuid %s, but Ceph knows %s: it is an old disk", r.Data.Path, r.Node, id, r.UUID, known.UUID)
+	}
+	// A disk that has moved is reported by its new node; what a node has said that is
+	// gone since counts only when nobody else knows the disk.
+	if here := slices.DeleteFunc(slices.Clone(current), func(r Record) bool { return r.NodeGone }); len(here) > 0 {
+		current = here
 	}
 	return current, why
 }
@@ -170,10 +187,21 @@ func nodesOf(records []Record) string {
 	return "nodes " + strings.Join(nodes, " and ")
 }
 
+// RescanAnnotation on a CephCluster makes every node look at its disks again
+// whenever its value changes.
+const RescanAnnotation = "castellan.ceph.io/rescan"
+
+// StuckAfter is how long an OSD may take to come up after its update before it counts as
+// dead. An OSD that replays a long log takes minutes.
+const StuckAfter = 10 * time.Minute
+
 // Rolling is the state of an update.
 type Rolling struct {
 	// Moving are OSDs that restart right now: the next set waits for them.
 	Moving []int
+	// Stuck are up to date and down for so long that they do not restart any more. The
+	// next set waits for them too, since the update may be what they died of.
+	Stuck []int
 	// Next are the OSDs to ask Ceph about: all outdated ones of one host.
 	Next []int
 	// Left is how many outdated OSDs there are, Next included.
@@ -186,12 +214,18 @@ type Rolling struct {
 // template may be what it needs. Such an OSD is not waited for afterwards either: the
 // update did not stop it, and a dead disk must not hold up all others. What may stop
 // is for Ceph to say.
-func Roll(s State, outdated []int, limit int) (down []int, r Rolling) {
+//
+// force goes on in spite of OSDs that are stuck: the user has switched the checks off.
+func Roll(s State, outdated []int, limit int, force bool) (down []int, r Rolling) {
 	r.Left = len(outdated)
 	for _, id := range sortedIDs(s.Live) {
 		l := s.Live[id]
 		if !l.Replacing && !l.Skipped && !l.Stopped && !l.WasDown && (!l.Settled || !l.Ready || !s.Known[id].Up) && s.Known[id] != (Known{}) && !slices.Contains(outdated, id) {
-			r.Moving = append(r.Moving, id)
+			if !l.NotReadySince.IsZero() && s.Now.Sub(l.NotReadySince) >= StuckAfter {
+				r.Stuck = append(r.Stuck, id)
+			} else {
+				r.Moving = append(r.Moving, id)
+			}
 		}
 	}
 	byHost := map[string][]int{}
@@ -207,7 +241,7 @@ func Roll(s State, outdated []int, limit int) (down []int, r Rolling) {
 		}
 		byHost[l.Host] = append(byHost[l.Host], id)
 	}
-	if len(r.Moving) > 0 || len(hosts) == 0 {
+	if len(r.Moving) > 0 || len(r.Stuck) > 0 && !force || len(hosts) == 0 {
 		return down, r
 	}
 	slices.Sort(hosts)

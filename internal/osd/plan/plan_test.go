@@ -3,6 +3,7 @@ package plan
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,26 +96,76 @@ func TestRoll(t *testing.T) {
 	for id, host := range []string{"n1", "n1", "n2", "n2"} {
 		s.Known[id], s.Live[id] = Known{UUID: "u", Up: true}, live(host)
 	}
-	down, r := Roll(s, []int{0, 1, 2, 3}, 20)
+	down, r := Roll(s, []int{0, 1, 2, 3}, 20, false)
 	if diff := cmp.Diff(Rolling{Next: []int{0, 1}, Left: 4}, r); diff != "" || len(down) != 0 {
 		t.Errorf("one host at a time: %s %v", diff, down)
 	}
-	if _, r = Roll(s, []int{0, 1, 2, 3}, 1); len(r.Next) != 1 {
+	if _, r = Roll(s, []int{0, 1, 2, 3}, 1, false); len(r.Next) != 1 {
 		t.Errorf("the limit does not hold: %+v", r)
 	}
 	// osd.0 is updated and not back yet: nobody else goes.
 	s.Live[0] = live("n1", func(l *Live) { l.Ready = false })
-	if _, r = Roll(s, []int{1, 2, 3}, 20); len(r.Next) != 0 || len(r.Moving) != 1 {
+	if _, r = Roll(s, []int{1, 2, 3}, 20, false); len(r.Next) != 0 || len(r.Moving) != 1 {
 		t.Errorf("the next set does not wait: %+v", r)
 	}
 	// osd.0 is outdated and down: it is repaired at once.
 	s.Known[0] = Known{UUID: "u"}
-	if down, _ = Roll(s, []int{0, 1, 2, 3}, 20); len(down) != 1 || down[0] != 0 {
+	if down, _ = Roll(s, []int{0, 1, 2, 3}, 20, false); len(down) != 1 || down[0] != 0 {
 		t.Errorf("an outdated OSD that is down: %v", down)
 	}
 	// It does not come back, since its disk is dead: the others are not held up.
 	s.Live[0] = live("n1", func(l *Live) { l.Ready, l.WasDown = false, true })
-	if _, r = Roll(s, []int{1, 2, 3}, 20); len(r.Moving) != 0 || len(r.Next) == 0 {
+	if _, r = Roll(s, []int{1, 2, 3}, 20, false); len(r.Moving) != 0 || len(r.Next) == 0 {
 		t.Errorf("a dead OSD holds up the others: %+v", r)
+	}
+}
+
+// Disks that were moved to another node start there, when their old node is gone or has
+// looked again; until then the user is told how to make it look.
+func TestMovedDisks(t *testing.T) {
+	known := map[int]Known{5: {UUID: "u", In: true}}
+	gone := rec(5, "u", "n1")
+	gone.NodeGone = true
+	for _, c := range []struct {
+		name    string
+		records []Record
+		live    map[int]Live
+		want    What
+		says    string
+	}{
+		{"old node gone", []Record{gone, rec(5, "u", "n2")}, nil, Create, ""},
+		{"old node gone, Deployment there", []Record{gone, rec(5, "u", "n2")}, map[int]Live{5: {UUID: "u", Host: "n1"}}, Keep, ""},
+		{"both say so", []Record{rec(5, "u", "n1"), rec(5, "u", "n2")}, nil, Ask, RescanAnnotation},
+		{"node gone with its disk", []Record{gone}, nil, Ignore, "n1, which does not exist"},
+		{"node gone, Deployment there", []Record{gone}, map[int]Live{5: {UUID: "u", Host: "n1"}}, Keep, ""},
+	} {
+		got := Decide(State{Answered: true, Known: known, Records: c.records, Live: c.live})
+		if len(got) != 1 || got[0].What != c.want || !strings.Contains(got[0].Why, c.says) {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+		if c.want == Create && got[0].Record.Node != "n2" {
+			t.Errorf("%s: it starts on %s", c.name, got[0].Record.Node)
+		}
+	}
+}
+
+// An OSD that dies after its own update is not restarting for ever. The others wait
+// for it, unless the user has switched the checks off.
+func TestAnOSDThatDiesAfterItsUpdate(t *testing.T) {
+	now := time.Unix(1790000000, 0)
+	s := State{
+		Now: now, Answered: true,
+		Known: map[int]Known{0: {UUID: "a", In: true, Booted: true}, 1: {UUID: "b", Up: true, In: true, Booted: true}},
+		Live:  map[int]Live{0: {Host: "n1", Settled: true, NotReadySince: now.Add(-time.Minute)}, 1: {Host: "n2", Settled: true, Ready: true}},
+	}
+	if _, r := Roll(s, []int{1}, 20, false); len(r.Moving) != 1 || len(r.Stuck) != 0 || len(r.Next) != 0 {
+		t.Errorf("after a minute: %+v", r)
+	}
+	s.Now = now.Add(StuckAfter)
+	if _, r := Roll(s, []int{1}, 20, false); len(r.Moving) != 0 || len(r.Stuck) != 1 || len(r.Next) != 0 {
+		t.Errorf("after long: %+v", r)
+	}
+	if _, r := Roll(s, []int{1}, 20, true); len(r.Stuck) != 1 || len(r.Next) != 1 {
+		t.Errorf("with the checks off: %+v", r)
 	}
 }

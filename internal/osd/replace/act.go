@@ -382,7 +382,7 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 		return c.Write.Create(ctx, job, client.FieldOwner(kube.FieldOwner))
 	case EndJob:
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
-		err := c.Write.Delete(ctx, job, client.Preconditions{UID: &a.UID}, client.PropagationPolicy(metav1.DeletePropagationForeground))
+		err := c.Write.Delete(ctx, job, client.Preconditions{UID: &a.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 		return ignoreGone(err)
 	case RemoveDeployment:
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}

@@ -89,7 +89,7 @@ func closeState(j *batchv1.Job, uuid string, generation int64, now time.Time) (p
 	at, ok, ended := ending(j)
 	switch {
 	case spec.JobUUID(j) != uuid || j.Annotations[generationAnnotation] != strconv.FormatInt(generation, 10):
-		return plan.Retry, ""
+		return plan.Stale, ""
 	case !ended:
 		return plan.Running, ""
 	case ok && now.Sub(at) <= closeFresh:
@@ -113,10 +113,10 @@ func jobState(j *batchv1.Job, uuid string, tries int, now time.Time) (plan.JobSt
 	at, ok, ended := ending(j)
 	due := now.Sub(at) >= backOff(tries)
 	switch {
+	case spec.JobUUID(j) != uuid:
+		return plan.Stale, ""
 	case !ended:
 		return plan.Running, ""
-	case spec.JobUUID(j) != uuid:
-		return plan.Retry, ""
 	case ok && !due:
 		return plan.Succeeded, ""
 	case !ok && !due:
@@ -142,6 +142,14 @@ func jobMessage(j *batchv1.Job) string {
 		}
 	}
 	return ""
+}
+
+// lingers says that pods of a Job which is gone still run: what they do to a disk must
+// end before the next step.
+func (v *view) lingers(app, uuid string) bool {
+	return slices.ContainsFunc(v.pods, func(p corev1.Pod) bool {
+		return p.Labels["app"] == app && p.Labels[spec.UUIDLabel] == uuid && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+	})
 }
 
 // said is what the last pod of a Job has left as its message.

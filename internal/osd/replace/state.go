@@ -95,6 +95,14 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	}
 	s.Make, s.MakeProblem = jobState(j.make, note.UUID, tries, v.now)
 	s.Zap, s.ZapProblem = jobState(j.zap, note.UUID, 1, v.now)
+	for _, x := range []struct {
+		app   string
+		state *plan.JobState
+	}{{spec.CloseApp, &s.Close}, {spec.MakeApp, &s.Make}, {spec.ZapApp, &s.Zap}} {
+		if *x.state == plan.NoJob && v.lingers(x.app, note.UUID) {
+			*x.state = plan.Ending
+		}
+	}
 	for _, p := range []struct {
 		state plan.JobState
 		said  string

@@ -57,11 +57,12 @@ func Replacing(annotations map[string]string) bool {
 
 // Names of the Jobs of replacements.
 const (
-	CloseApp  = "rook-ceph-osd-crypt-close"
-	MakeApp   = "rook-ceph-osd-replace"
-	ZapApp    = "rook-ceph-osd-zap"
-	WatchApp  = "rook-ceph-osd-watch"
-	uuidLabel = "castellan.ceph.io/osd-uuid"
+	CloseApp = "rook-ceph-osd-crypt-close"
+	MakeApp  = "rook-ceph-osd-replace"
+	ZapApp   = "rook-ceph-osd-zap"
+	WatchApp = "rook-ceph-osd-watch"
+	// UUIDLabel on a Job and its pods is the uuid of the OSD that they are about.
+	UUIDLabel = "castellan.ceph.io/osd-uuid"
 )
 
 // CloseName is the Job that closes the dm-crypt mappings of OSD id.
@@ -96,7 +97,7 @@ type NodeJob struct {
 }
 
 // JobUUID is the OSD that a Job is about.
-func JobUUID(j *batchv1.Job) string { return j.Labels[uuidLabel] }
+func JobUUID(j *batchv1.Job) string { return j.Labels[UUIDLabel] }
 
 // NodeJobOf builds the Job. Like the prepare Job it sees the devices of the host.
 func NodeJobOf(c podspec.Cluster, n NodeJob) (*batchv1.Job, error) {
@@ -106,7 +107,7 @@ func NodeJobOf(c podspec.Cluster, n NodeJob) (*batchv1.Job, error) {
 	}
 	labels := map[string]string{"app": n.App, "rook_cluster": c.Namespace}
 	if n.UUID != "" {
-		labels[uuidLabel] = n.UUID
+		labels[UUIDLabel] = n.UUID
 	}
 	mounts := append(deviceMounts(),
 		corev1.VolumeMount{Name: podspec.VolumeBin, MountPath: "/castellan", ReadOnly: true},
@@ -137,6 +138,7 @@ func NodeJobOf(c podspec.Cluster, n NodeJob) (*batchv1.Job, error) {
 		Containers: []corev1.Container{{
 			Name: n.Command, Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: []string{podspec.Bin, n.Command},
 			Env: env, Resources: n.User.Resources, SecurityContext: privileged(), VolumeMounts: mounts,
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		}},
 		Volumes: volumes,
 	}

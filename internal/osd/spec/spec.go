@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -54,6 +55,10 @@ const (
 func Bootstrap() keyring.User {
 	return keyring.User{Entity: "client.bootstrap-osd", Secret: BootstrapSecret, Caps: auth.Caps{"mon": "allow profile bootstrap-osd"}}
 }
+
+// PrepareDeadline is how long a prepare Job may take. Making an OSD takes seconds, and a
+// node with sixty slow disks some minutes; a Job that hangs in the kernel never ends.
+const PrepareDeadline = time.Hour
 
 // Name of OSD id's Deployment.
 func Name(id int) string { return App + "-" + strconv.Itoa(id) }
@@ -130,8 +135,8 @@ func Job(c podspec.Cluster, p Prepare) (*batchv1.Job, error) {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
 		ObjectMeta: metav1.ObjectMeta{Name: JobName(p.Node), Namespace: c.Namespace, Labels: labels, OwnerReferences: []metav1.OwnerReference{c.Owner}},
 		Spec: batchv1.JobSpec{
-			BackoffLimit: ptr.To[int32](2),
-			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
+			BackoffLimit: ptr.To[int32](2), ActiveDeadlineSeconds: ptr.To(int64(PrepareDeadline.Seconds())),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod},
 		},
 	}, nil
 }

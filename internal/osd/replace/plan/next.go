@@ -192,7 +192,7 @@ func (s State) closing(phase cephv1.OSDReplacementPhase) Action {
 			return s.block(phase, "NodeGone", "the dm-crypt mappings cannot be closed: "+s.NodeProblem, "bring the node back")
 		}
 		return s.do(Close, phase, "closing the dm-crypt mappings on the node")
-	case Expired, Retry:
+	case Expired, Retry, Stale:
 		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings, to ask again")
 	case Failed:
 		return s.block(phase, "CloseFailed", "the dm-crypt mappings could not be closed: "+s.CloseProblem, "it is tried again")
@@ -260,6 +260,8 @@ func (s State) slot() Action {
 		return s.wait(making, "Preparing", "the new disk "+attempted(a)+" is being prepared")
 	case s.Make == Ending:
 		return s.wait(making, "Preparing", "an earlier Job is being cleared away")
+	case s.Make == Stale:
+		return s.do(Unmake, making, "clearing the Job of an earlier replacement")
 	case s.Make != NoJob && (a == nil || a.Failed == ""):
 		return s.do(Failure, making, "preparing the new disk "+attempted(a)+" failed: "+s.problem())
 	case (s.Make == Failed || s.Make == Succeeded) && !s.another(a):
@@ -330,6 +332,8 @@ func (s State) claimedAnew() Action {
 		return s.do(Halt, phase, "stopping the Deployment of the old disk")
 	case len(s.Pods) > 0:
 		return s.waitPods(phase)
+	case s.Make == Stale:
+		return s.do(Unmake, phase, "clearing the Job of an earlier replacement")
 	case s.Found:
 		return s.do(Handover, phase, "the new disk carries the OSD: rebuilding its Deployment")
 	case s.Make == Ending:
@@ -357,6 +361,8 @@ func (s State) absent() Action {
 		return s.wait(phase, "Cleaning", "an earlier Job is being cleared away")
 	case s.Close != NoJob:
 		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings")
+	case s.Make == Stale:
+		return s.do(Unmake, phase, "clearing the Job of an earlier replacement")
 	case s.Note.Attempt == nil && s.Make == NoJob:
 		return s.do(Remove, phase, "somebody has purged the OSD: removing its Deployment")
 	case s.Make == Running:
@@ -404,7 +410,7 @@ func (s State) zapping(phase cephv1.OSDReplacementPhase) Action {
 		return s.do(Zap, phase, "wiping the volumes that the OSD had on a shared device")
 	case Failed:
 		return s.block(phase, "ZapFailed", "the volumes of the OSD could not be wiped: "+s.ZapProblem, "it is tried again")
-	case Retry:
+	case Retry, Stale:
 		return s.do(Unzap, phase, "clearing the Job that could not wipe the volumes")
 	}
 	return s.wait(phase, "Abandoning", "the volumes that the OSD had on a shared device are being wiped")
@@ -414,12 +420,12 @@ func (s State) zapping(phase cephv1.OSDReplacementPhase) Action {
 func (s State) starting() Action {
 	phase := cephv1.OSDReplacementProvisioning
 	switch {
-	case s.Make == Ending:
-		return s.wait(phase, "Starting", "the Job that prepared the new disk is being cleared away")
-	case s.Make != NoJob && s.Make != Running:
+	case s.Make != NoJob && s.Make != Running && s.Make != Ending:
 		return s.do(Unmake, phase, "clearing the Job that prepared the new disk")
 	case !s.Exists || s.Destroyed:
 		return s.do(Drop, phase, "somebody has removed the new OSD: the replacement ends")
+	case s.Up && s.In && s.Make == Running:
+		return s.wait(phase, "Starting", "the OSD is up and in; the Job that prepared its disk has not ended yet")
 	case s.Up && s.In:
 		return s.do(Complete, phase, "the OSD is up and in")
 	case s.Up:

@@ -29,11 +29,13 @@ const (
 	Retry
 	// Ending: it is being deleted, or pods of it are still there.
 	Ending
+	// Stale: it is of an earlier replacement of the same OSD.
+	Stale
 )
 
 // JobStates are all of them, for tests that walk them.
 func JobStates() []JobState {
-	return []JobState{NoJob, Running, Succeeded, Expired, Failed, Retry, Ending}
+	return []JobState{NoJob, Running, Succeeded, Expired, Failed, Retry, Ending, Stale}
 }
 
 // Answer is Ceph's answer to safe-to-destroy.
