@@ -77,8 +77,8 @@ type World struct {
 	// hold keeps prepare Jobs of a node from ending.
 	hold map[string]bool
 	// dirty says what a node's cleanup fails with; cleaned are the requests done.
-	dirty   map[string]string
-	cleaned map[string]task.Request
+	dirty        map[string]string
+	cleaned      map[string]task.Request
 	replacements Replacements
 	// mgrsUp are the mgrs that run; only the loop uses it.
 	mgrsUp map[string]bool
