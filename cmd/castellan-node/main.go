@@ -34,7 +34,7 @@ func root() *cobra.Command {
 	}
 	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd(), cleanupCmd())
 	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd(), rotate.Command())
-	cmd.AddCommand(closeCmd(), watchCmd(), zapCmd())
+	cmd.AddCommand(closeCmd(), watchCmd(), replaceCmd(), zapCmd())
 	cmd.AddCommand(collectCrashesCmd(), imageFactsCmd(), discoverCmd())
 	return cmd
 }

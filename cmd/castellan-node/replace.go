@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,8 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/castellan-storage/castellan/internal/node/crypt"
+	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/renew"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/statusmap"
 	"github.com/castellan-storage/castellan/internal/node/watch"
 	"github.com/castellan-storage/castellan/internal/node/zap"
 )
@@ -65,6 +69,47 @@ func closeMappings(ctx context.Context, req request.Close) error {
 
 func cryptHost() crypt.Host {
 	return crypt.Host{Root: "/", Run: run.Exec{Log: os.Stderr, Env: volumeEnv(true), Timeout: toolTimeout}}
+}
+
+// replaceCmd makes a destroyed OSD anew on another disk.
+func replaceCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "replace", Short: "Make a destroyed OSD anew, under its id, on another disk", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var req request.Replace
+			if err := request.Decode(os.Getenv(request.Env), &req); err != nil {
+				return err
+			}
+			return lastWord(replaceOSD(cmd.Context(), req))
+		},
+	}
+}
+
+func replaceOSD(ctx context.Context, req request.Replace) error {
+	if err := writeConf(req.FSID, req.MonHost); err != nil {
+		return err
+	}
+	if err := writeLVMConf(); err != nil {
+		return err
+	}
+	if err := makeDirs("/run/ceph", "/var/log/ceph", "/var/lib/ceph/osd", "/var/lib/ceph/crash"); err != nil {
+		return err
+	}
+	client, err := statusmap.InCluster()
+	if err != nil {
+		return err
+	}
+	runner := run.Exec{Log: os.Stderr, Env: volumeEnv(req.AllowLoop)}
+	node := renew.Host{Root: "/", Node: inspect.Node{Root: "/", Run: runner}, Host: cryptHost()}
+	out, err := renew.Run(ctx, node, runner, req, time.Now)
+	if b, jerr := json.MarshalIndent(out.Replaced, "", " "); jerr == nil {
+		fmt.Println(string(b))
+	}
+	// The answer is stored also when the Job is being ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), toolTimeout)
+	defer cancel()
+	target := statusmap.Target{Namespace: req.Namespace, Name: req.ConfigMap, Node: req.Node, Labels: req.Labels}
+	return errors.Join(err, client.StoreReplaced(ctx, target, out.Replaced, out.OSDs))
 }
 
 // zapCmd removes the volumes of a purged OSD.

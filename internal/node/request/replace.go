@@ -31,8 +31,8 @@ type Watch struct {
 }
 
 // Replace asks a node to make the OSD with the given id on a new disk. The answer is
-// a Replaced in the status ConfigMap (ReplacedKey); data.status and data.osds are
-// written too, data.devices and data.swaps are left as the last prepare Job wrote them.
+// a Replaced in the status ConfigMap (ReplacedKey); when it is Done, data.osds is
+// written before it. The rest is left as the last prepare Job wrote it.
 type Replace struct {
 	Namespace string            `json:"namespace"`
 	Node      string            `json:"node"`
@@ -53,6 +53,10 @@ type Replace struct {
 	DB          *LV    `json:"db,omitempty"`
 	WAL         *LV    `json:"wal,omitempty"`
 	DeviceClass string `json:"deviceClass,omitempty"`
+	// Set are the old uuids of all OSDs of the old disk, this one's included, where there
+	// are several: each gets its share of the new disk by a request of its own, one
+	// after the other. Empty for an OSD that has a disk to itself.
+	Set []string `json:"set,omitempty"`
 	// Siblings share a volume group with DB or WAL.
 	Siblings  []Sibling `json:"siblings,omitempty"`
 	AllowLoop bool      `json:"allowLoop,omitempty"`

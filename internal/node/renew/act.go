@@ -1,0 +1,427 @@
+package renew
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/label"
+	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/volume"
+)
+
+// bootstrapRing is where the pod mounts the key that may make OSDs, and no more.
+const bootstrapRing = "/var/lib/ceph/bootstrap-osd/ceph.keyring"
+
+// zeroUUID is what Ceph's map has for a destroyed OSD.
+const zeroUUID = "00000000-0000-0000-0000-000000000000"
+
+// luks is the magic of a LUKS header, version 1 and 2.
+const luks = "LUKS\xba\xbe"
+
+// gather looks at everything.
+func (j *job) gather(ctx context.Context) (facts, error) {
+	var f facts
+	var err error
+	if f.slot, f.slotUUID, f.live, err = j.slot(ctx); err != nil {
+		return f, err
+	}
+	if f.seen, err = j.node.Look(ctx); err != nil {
+		return f, fmt.Errorf("looking at the disks: %w", err)
+	}
+	f.lvs, f.vgs, err = j.volumes(ctx)
+	return f, err
+}
+
+// slot asks Ceph's map about the id.
+func (j *job) slot(ctx context.Context) (request.Slot, string, map[string]bool, error) {
+	out, err := j.run.Run(ctx, "ceph", "--name", "client.bootstrap-osd", "--keyring", bootstrapRing, "--connect-timeout", "60", "osd", "dump", "--format", "json")
+	if err != nil {
+		return request.SlotUnknown, "", nil, fmt.Errorf("asking Ceph about osd.%d: %w", j.req.OSD, err)
+	}
+	return parseSlot(out, j.req.OSD)
+}
+
+func parseSlot(dump []byte, id int) (request.Slot, string, map[string]bool, error) {
+	var doc struct {
+		OSDs []struct {
+			OSD   *int     `json:"osd"`
+			UUID  string   `json:"uuid"`
+			State []string `json:"state"`
+		} `json:"osds"`
+	}
+	if err := json.Unmarshal(dump, &doc); err != nil {
+		return request.SlotUnknown, "", nil, fmt.Errorf("reading `ceph osd dump`: %w", err)
+	}
+	slot, uuid, live := request.SlotGone, "", map[string]bool{}
+	for _, o := range doc.OSDs {
+		if o.OSD == nil {
+			return request.SlotUnknown, "", nil, errors.New("reading `ceph osd dump`: an OSD has no id")
+		}
+		if o.UUID != zeroUUID && o.UUID != "" {
+			live[o.UUID] = true
+		}
+		if *o.OSD != id {
+			continue
+		}
+		uuid = o.UUID
+		switch {
+		case slices.Contains(o.State, "destroyed"):
+			slot, uuid = request.SlotDestroyed, ""
+		case slices.Contains(o.State, "new"):
+			slot = request.SlotNew
+		default:
+			slot = request.SlotUsed
+		}
+	}
+	return slot, uuid, live, nil
+}
+
+// volumes lists volumes and groups; none for raw OSDs, whose image may have no LVM.
+func (j *job) volumes(ctx context.Context) ([]volume.LV, []volume.VG, error) {
+	if j.req.Mode != "lvm" {
+		return nil, nil, nil
+	}
+	out, err := j.run.Run(ctx, "lvs", volume.LVsArgs()...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing volumes: %w", err)
+	}
+	lvs, err := volume.ParseLVs(out)
+	if err != nil {
+		return nil, nil, err
+	}
+	if out, err = j.run.Run(ctx, "vgs", volume.VGsArgs()...); err != nil {
+		return nil, nil, fmt.Errorf("listing volume groups: %w", err)
+	}
+	vgs, err := volume.ParseVGs(out)
+	return lvs, vgs, err
+}
+
+// made is the new OSD, if the disks and Ceph's map agree that it is there and whole;
+// nil if it has to be made.
+func (j *job) made(ctx context.Context, f facts) (*device.Found, error) {
+	if f.slotUUID == "" || f.slotUUID == j.req.OldUUID {
+		return nil, nil
+	}
+	for _, o := range f.seen.Found {
+		if o.Role != device.RoleBlock || o.ID != j.req.OSD || o.FSID != j.req.FSID || o.UUID != f.slotUUID {
+			continue
+		}
+		whole, err := j.whole(ctx, o, f)
+		if err != nil {
+			return nil, err
+		}
+		if whole {
+			return &o, nil
+		}
+	}
+	return nil, nil
+}
+
+// whole reports whether mkfs of an OSD has finished. Of an encrypted one whose mapping
+// is not open this cannot be told; it is then taken for whole, and its daemon tells.
+func (j *job) whole(ctx context.Context, o device.Found, f facts) (bool, error) {
+	path := o.Path
+	if o.Encrypted {
+		open, err := j.node.Open([]request.LV{{VG: o.VG, Name: o.LV, UUID: o.LVUUID}})
+		if err != nil {
+			return false, err
+		}
+		if len(open) == 0 {
+			j.out.Warnings = append(j.out.Warnings, fmt.Sprintf("%s is closed: that its preparation was finished is not proven", o.Path))
+			return true, nil
+		}
+		path = "/dev/mapper/" + open[0].Name
+	}
+	head, err := j.node.Head(ctx, path)
+	if err != nil {
+		return false, fmt.Errorf("reading the label of the new osd.%d: %w", j.req.OSD, err)
+	}
+	l, err := label.Parse(head)
+	if errors.Is(err, label.ErrNone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return l.Ready && l.UUID == o.UUID && l.ID == j.req.OSD, nil
+}
+
+// ready does what the checks leave to do before the claim: it closes mappings, clears
+// an earlier attempt away, makes missing volumes again and tries the disk.
+func (j *job) ready(ctx context.Context, p *plan) error {
+	lvs := j.parts()
+	if p.stale != nil {
+		lvs = append(lvs, lvOf(*p.stale))
+	}
+	if err := j.shut(ctx, lvs); err != nil {
+		return err
+	}
+	if p.stale != nil {
+		if err := j.lvm(ctx, "lvremove", "--yes", p.stale.Full()); err != nil {
+			return err
+		}
+	}
+	if p.staleRaw {
+		if err := j.node.Erase(ctx, p.disk.Path); err != nil {
+			return refuse(request.DiskBroken, "clearing an earlier attempt from %s: %w", j.req.Device, err)
+		}
+	}
+	if !p.haveVG {
+		if err := j.try(ctx, p.disk); err != nil {
+			return err
+		}
+	}
+	for _, lv := range p.remake {
+		if err := j.remake(ctx, lv); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// try proves that the disk is free, blank in ceph-volume's eyes too, and works.
+func (j *job) try(ctx context.Context, d device.Device) error {
+	if err := j.node.Free(ctx, d); err != nil {
+		return refuse(request.DiskInUse, "%w", err)
+	}
+	inv, err := j.node.Inventory(ctx, d.Path)
+	if err != nil {
+		return err
+	}
+	if !inv.Available {
+		return refuse(request.DiskInUse, "ceph-volume rejects %s: %s", j.req.Device, strings.Join(inv.Rejected, "; "))
+	}
+	if err := j.node.Probe(ctx, d.Path); err != nil {
+		return refuse(request.DiskBroken, "trying %s: %w", j.req.Device, err)
+	}
+	return nil
+}
+
+// shut closes the mappings on volumes; it is done when a fresh look finds none.
+func (j *job) shut(ctx context.Context, lvs []request.LV) error {
+	if len(lvs) == 0 {
+		return nil
+	}
+	if _, err := j.node.Close(ctx, lvs); err != nil {
+		return refuse(request.MappingOpen, "%w", err)
+	}
+	return nil
+}
+
+// lvm runs one of LVM's programs.
+func (j *job) lvm(ctx context.Context, name string, args ...string) error {
+	_, err := j.run.Run(ctx, name, args...)
+	return err
+}
+
+// remake makes a database volume again where it was, with the size that it had.
+func (j *job) remake(ctx context.Context, lv request.LV) error {
+	err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--size", strconv.FormatUint(lv.Size, 10)+"b", "--name", lv.Name, "--addtag", RemadeTag+"="+j.req.OldUUID, lv.VG)
+	if err != nil {
+		return fmt.Errorf("making %s/%s again: %w", lv.VG, lv.Name, err)
+	}
+	j.out.Remade = append(j.out.Remade, lv.VG+"/"+lv.Name)
+	return nil
+}
+
+// prepare makes the data volume and has ceph-volume make the OSD.
+func (j *job) prepare(ctx context.Context, p plan) error {
+	args := []string{"raw", "prepare", "--bluestore", "--osd-id", strconv.Itoa(j.req.OSD), "--data", p.disk.Path}
+	if j.req.Mode == "lvm" {
+		if err := j.dataVolume(ctx, p); err != nil {
+			return err
+		}
+		args = []string{"lvm", "prepare", "--bluestore", "--no-systemd", "--osd-id", strconv.Itoa(j.req.OSD), "--data", p.vg + "/" + p.lv}
+	}
+	if j.req.Encrypted {
+		args = append(args, "--dmcrypt")
+	}
+	if j.req.DB != nil {
+		args = append(args, "--block.db", j.req.DB.VG+"/"+j.req.DB.Name)
+	}
+	if j.req.WAL != nil {
+		args = append(args, "--block.wal", j.req.WAL.VG+"/"+j.req.WAL.Name)
+	}
+	if j.req.DeviceClass != "" {
+		args = append(args, "--crush-device-class", j.req.DeviceClass)
+	}
+	// The last look of all: with a mapping open, ceph-volume would keep the old key and
+	// say that it succeeded.
+	open, err := j.node.Open(j.parts())
+	if err != nil {
+		return err
+	}
+	if len(open) > 0 {
+		return refuse(request.MappingOpen, "the mapping %s of %s has been opened meanwhile", open[0].Name, open[0].Of)
+	}
+	_, err = j.run.Run(ctx, "ceph-volume", args...)
+	return err
+}
+
+// dataVolume makes the group and the volume. They are made here and not by ceph-volume
+// so that a disk that takes no volume fails before the claim, and so that what is left
+// after a crash can be told by its names.
+func (j *job) dataVolume(ctx context.Context, p plan) error {
+	if !p.haveVG {
+		if err := j.lvm(ctx, "vgcreate", "--yes", p.vg, p.disk.Path); err != nil {
+			return fmt.Errorf("making a volume group on %s: %w", j.req.Device, err)
+		}
+	}
+	share := strconv.Itoa(100/p.slots) + "%VG"
+	if p.slots == 1 {
+		share = "100%FREE"
+	}
+	if err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--extents", share, "--name", p.lv, p.vg); err != nil {
+		return fmt.Errorf("making a volume on %s: %w", j.req.Device, err)
+	}
+	return nil
+}
+
+// restore makes those database volumes again that a rollback has removed.
+func (j *job) restore(ctx context.Context, p plan, lvs []volume.LV, vgs []volume.VG) error {
+	var errs []error
+	for _, want := range j.parts() {
+		if volume.FindLV(lvs, want.VG, want.Name) != nil {
+			continue
+		}
+		if vg := volume.FindVG(vgs, want.VG); vg == nil {
+			errs = append(errs, fmt.Errorf("ceph-volume's rollback has removed %s/%s and its whole volume group", want.VG, want.Name))
+			continue
+		}
+		errs = append(errs, j.remake(ctx, want))
+	}
+	return errors.Join(errs...)
+}
+
+// clearDisk takes the data volume and its group off the disk again, if nothing of Ceph
+// is on them: then the disk is as blank as it came.
+func (j *job) clearDisk(ctx context.Context, p plan, lvs []volume.LV, vgs []volume.VG) error {
+	if p.vg == "" || volume.FindVG(vgs, p.vg) == nil {
+		return nil
+	}
+	others := false
+	for _, l := range lvs {
+		if l.VG != p.vg {
+			continue
+		}
+		if l.Name != p.lv || l.OSDUUID() != "" {
+			others = true
+			continue
+		}
+		if err := j.lvm(ctx, "lvremove", "--yes", l.Full()); err != nil {
+			return err
+		}
+	}
+	if others {
+		return nil
+	}
+	if err := j.lvm(ctx, "vgremove", "--yes", p.vg); err != nil {
+		return err
+	}
+	return j.lvm(ctx, "pvremove", "--yes", p.disk.Path)
+}
+
+// heads are the heads of volumes before anything was done, by vg/lv.
+type heads struct {
+	siblings map[string]sibling
+	// own are the heads of our database and WAL volumes.
+	own map[string][]byte
+}
+
+type sibling struct {
+	lv   volume.LV
+	head []byte
+}
+
+// snapshot reads what must be the same afterwards, and what must not.
+func (j *job) snapshot(ctx context.Context, p plan, lvs []volume.LV) (heads, error) {
+	h := heads{siblings: map[string]sibling{}, own: map[string][]byte{}}
+	for _, l := range lvs {
+		own := slices.ContainsFunc(j.parts(), func(w request.LV) bool { return w.VG == l.VG && w.Name == l.Name })
+		shared := l.VG == p.vg || slices.ContainsFunc(j.parts(), func(w request.LV) bool { return w.VG == l.VG })
+		if !shared || l.VG == p.vg && l.Name == p.lv {
+			continue
+		}
+		head, err := j.node.Head(ctx, l.Path)
+		if err != nil {
+			return h, fmt.Errorf("reading %s: %w", l.Full(), err)
+		}
+		if own {
+			h.own[l.Full()] = head
+		} else {
+			h.siblings[l.Full()] = sibling{l, head}
+		}
+	}
+	for _, s := range j.req.Siblings {
+		for _, want := range s.LVs {
+			if volume.FindLV(lvs, want.VG, want.Name) == nil {
+				j.out.Warnings = append(j.out.Warnings, fmt.Sprintf("%s/%s of osd.%d was missing before anything was done", want.VG, want.Name, s.OSD))
+			}
+		}
+	}
+	return h, nil
+}
+
+// compare holds the siblings' volumes against what they were.
+func (j *job) compare(ctx context.Context, _ plan, before heads, lvs []volume.LV) []request.SiblingLV {
+	var all []request.SiblingLV
+	for full, was := range before.siblings {
+		s := request.SiblingLV{OSD: was.lv.OSD(), VG: was.lv.VG, LV: was.lv.Name}
+		now := volume.FindLV(lvs, was.lv.VG, was.lv.Name)
+		switch {
+		case now == nil:
+			s.Changed = "it is gone"
+		case now.UUID != was.lv.UUID || now.Size != was.lv.Size:
+			s.Changed = "it is another volume"
+		case now.TagText() != was.lv.TagText():
+			s.Changed = "its tags have changed"
+		default:
+			head, err := j.node.Head(ctx, now.Path)
+			if err != nil {
+				s.Changed = fmt.Sprintf("%s cannot be read any more: %v", full, err)
+			} else if !bytes.Equal(head, was.head) {
+				s.Changed = "its first 4 KiB have changed"
+			}
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b request.SiblingLV) int { return strings.Compare(a.VG+a.LV, b.VG+b.LV) })
+	return all
+}
+
+// fresh proves that the database and WAL are the new OSD's: labelled with its uuid, or,
+// encrypted, formatted anew. An unchanged LUKS header means that the old key is in use,
+// which Ceph has thrown away.
+func (j *job) fresh(ctx context.Context, p plan, before heads, f facts, made device.Found) error {
+	for _, want := range j.parts() {
+		full := want.VG + "/" + want.Name
+		lv := volume.FindLV(f.lvs, want.VG, want.Name)
+		if lv == nil || lv.OSDUUID() != made.UUID {
+			return refuse(request.NotProven, "%s is not tagged as of the new osd.%d", full, j.req.OSD)
+		}
+		head, err := j.node.Head(ctx, lv.Path)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", full, err)
+		}
+		if j.req.Encrypted {
+			if !bytes.HasPrefix(head, []byte(luks)) || bytes.Equal(head, before.own[full]) {
+				return refuse(request.NotProven, "%s was not encrypted anew: the next restart would lose osd.%d, destroy it again", full, j.req.OSD)
+			}
+			continue
+		}
+		if l, err := label.Parse(head); err != nil || l.UUID != made.UUID {
+			return refuse(request.NotProven, "%s does not carry the label of the new osd.%d", full, j.req.OSD)
+		}
+	}
+	if j.req.Encrypted != made.Encrypted {
+		return refuse(request.NotProven, "osd.%d was to be encrypted: %v, and is: %v", j.req.OSD, j.req.Encrypted, made.Encrypted)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package renew
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/castellan-storage/castellan/internal/node/crypt"
+	"github.com/castellan-storage/castellan/internal/node/inspect"
+)
+
+const (
+	// probeSize is read and written at each place.
+	probeSize = 1 << 20
+	// ioTimeout bounds reading and writing one device. A healthy disk needs a second.
+	ioTimeout = 30 * time.Second
+	// align suits every disk's direct I/O.
+	align = 4096
+	// eraseSize covers BlueStore's label, LUKS' headers and LVM's.
+	eraseSize = 16 << 20
+)
+
+// Host is the real Node. Root is "/" but for tests.
+type Host struct {
+	inspect.Node
+	crypt.Host
+	Root string
+}
+
+// bounded runs a read or write of a device, and gives up on one that hangs: the
+// goroutine then stays behind with the kernel.
+func bounded(ctx context.Context, what string, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	t := time.NewTimer(ioTimeout)
+	defer t.Stop()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		return nil
+	case <-t.C:
+		return fmt.Errorf("%s: no answer within %v", what, ioTimeout)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, ctx.Err())
+	}
+}
+
+// Head implements Node.
+func (h Host) Head(ctx context.Context, path string) ([]byte, error) {
+	var buf []byte
+	err := bounded(ctx, "reading "+path, func() error {
+		f, err := open(filepath.Join(h.Root, path), os.O_RDONLY)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		b := aligned(HeadSize)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			return err
+		}
+		buf = bytes.Clone(b)
+		return nil
+	})
+	return buf, err
+}
+
+// open opens for direct I/O, so that what is read is what is on the device; files,
+// which tests use, may not have that.
+func open(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_DIRECT, 0) //nolint:gosec // the path is of a device that the kernel lists
+	if errors.Is(err, unix.EINVAL) {
+		return os.OpenFile(path, flag, 0) //nolint:gosec // as above
+	}
+	return f, err
+}
+
+// aligned is a buffer that direct I/O takes.
+func aligned(n int) []byte {
+	b := make([]byte, n+align)
+	off := align - int(uintptr(unsafe.Pointer(&b[0]))%align)
+	return b[off : off+n]
+}
+
+// Probe implements Node. What is written is what was read, so a disk that is not blank
+// after all keeps what it holds.
+func (h Host) Probe(ctx context.Context, path string) error {
+	return bounded(ctx, "reading and writing "+path, func() error {
+		f, err := open(filepath.Join(h.Root, path), os.O_RDWR|unix.O_EXCL)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
+		size -= size % align
+		n := int64(probeSize)
+		if size < n {
+			return fmt.Errorf("it has only %d bytes", size)
+		}
+		buf, again := aligned(probeSize), aligned(probeSize)
+		for _, at := range []int64{0, (size / 2) &^ (align - 1), size - n} {
+			if _, err := f.ReadAt(buf, at); err != nil {
+				return fmt.Errorf("at byte %d: %w", at, err)
+			}
+			if _, err := f.WriteAt(buf, at); err != nil {
+				return fmt.Errorf("at byte %d: %w", at, err)
+			}
+			if err := f.Sync(); err != nil {
+				return fmt.Errorf("at byte %d: %w", at, err)
+			}
+			if _, err := f.ReadAt(again, at); err != nil {
+				return fmt.Errorf("at byte %d: %w", at, err)
+			}
+			if !bytes.Equal(buf, again) {
+				return fmt.Errorf("at byte %d: what was written is not what is read", at)
+			}
+		}
+		return nil
+	})
+}
+
+// Erase implements Node.
+func (h Host) Erase(ctx context.Context, path string) error {
+	return bounded(ctx, "erasing "+path, func() error {
+		f, err := open(filepath.Join(h.Root, path), os.O_RDWR|unix.O_EXCL)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		size, err := f.Seek(0, io.SeekEnd)
+		if err != nil {
+			return err
+		}
+		size -= size % align
+		zero := aligned(probeSize)
+		for at := int64(0); at < min(size, eraseSize); at += probeSize {
+			if _, err := f.WriteAt(zero[:min(probeSize, size-at)], at); err != nil {
+				return err
+			}
+		}
+		// Copies of the label that BlueStore keeps (bdev_label_positions).
+		for _, at := range []int64{1 << 30, 10 << 30, 100 << 30, 1000 << 30} {
+			if at+align > size {
+				break
+			}
+			if _, err := f.WriteAt(zero[:align], at); err != nil {
+				return err
+			}
+		}
+		return f.Sync()
+	})
+}
