@@ -23,6 +23,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/nodedaemon"
 	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/poolmapping"
 	"github.com/castellan-storage/castellan/internal/replication"
 	"github.com/castellan-storage/castellan/internal/replication/local"
 	"github.com/castellan-storage/castellan/internal/status"
@@ -97,6 +98,10 @@ func controllers() []entry {
 		{"csi-users", groupCeph, func(c *common) error {
 			ctl := &csiusers.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
 			return kit.Register(c.mgr, c.env, ctl, c.settled(csiusers.Options(!c.without[groupCSI])))
+		}},
+		{"csi-pool-mapping", groupCeph, func(c *common) error {
+			ctl := &poolmapping.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Peers: poolmapping.Dial}
+			return kit.Register(c.mgr, c.env, ctl, poolmapping.Options(!c.without[groupCSI]))
 		}},
 		{"csi-drivers", groupCSI, func(c *common) error {
 			files, err := c.csiFiles()
