@@ -1,0 +1,331 @@
+package renew
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
+	"github.com/castellan-storage/castellan/internal/node/request"
+)
+
+func now() time.Time { return time.Unix(0, 0) }
+
+func ask(mode string, db, encrypted bool) request.Replace {
+	r := request.Replace{FSID: fsid, OSD: 5, OldUUID: oldID, Device: "/dev/disk/by-id/x-NEW", Serial: "NEW", Mode: mode, Encrypted: encrypted, DeviceClass: "hdd"}
+	if db {
+		r.DB = &request.LV{VG: "fast", Name: "db5", UUID: "LV-DB5", Size: 20 * gib}
+		r.Siblings = []request.Sibling{{OSD: 6, UUID: sibID, LVs: []request.LV{{VG: "fast", Name: "db6"}}}}
+	}
+	return r
+}
+
+// layouts are the ways in which an OSD can lie on disks.
+func layouts() map[string][3]bool {
+	return map[string][3]bool{"raw": {}, "lvm": {true}, "lvm with DB": {true, true}, "encrypted": {true, false, true}, "encrypted with DB": {true, true, true}}
+}
+
+func mode(lvm bool) string { return map[bool]string{true: "lvm", false: "raw"}[lvm] }
+
+func TestEveryLayout(t *testing.T) {
+	for name, l := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(mode(l[0]), l[1], l[2])
+			before := w.sibling()
+			out, err := Run(t.Context(), w, w, ask(mode(l[0]), l[1], l[2]), now)
+			if err != nil || out.Result != request.Done || w.made != 1 || out.UUID == "" || out.UUID == oldID {
+				t.Fatalf("%+v, %v\n%s", out, err, strings.Join(w.ran, "\n"))
+			}
+			if out.Slot != request.SlotNew || out.SlotUUID != out.UUID {
+				t.Errorf("slot %s %s", out.Slot, out.SlotUUID)
+			}
+			if w.sibling() != before {
+				t.Error("the sibling has changed")
+			}
+			if i := slices.IndexFunc(out.OSDs, func(o prepare.Result) bool { return o.ID == 5 }); i < 0 || out.OSDs[i].UUID != out.UUID {
+				t.Errorf("report %+v", out.OSDs)
+			}
+			again, err := Run(t.Context(), w, w, ask(mode(l[0]), l[1], l[2]), now)
+			if err != nil || again.UUID != out.UUID || w.made != 1 {
+				t.Errorf("a second run: %+v, %v, made %d", again.Replaced, err, w.made)
+			}
+		})
+	}
+}
+
+func TestCommandsOfASharedDatabase(t *testing.T) {
+	w := newWorld("lvm", true, true)
+	if _, err := Run(t.Context(), w, w, ask("lvm", true, true), now); err != nil {
+		t.Fatal(err)
+	}
+	vg, lv := names(ask("lvm", true, true), oldID)
+	var did []string
+	for _, r := range w.ran {
+		if strings.HasPrefix(r, "vgcreate") || strings.HasPrefix(r, "lvcreate") || strings.HasPrefix(r, "ceph-volume") {
+			did = append(did, r)
+		}
+	}
+	want := []string{
+		"vgcreate --yes " + vg + " /dev/sdb",
+		"lvcreate --yes --wipesignatures y --extents 100%FREE --name " + lv + " " + vg,
+		"ceph-volume lvm prepare --bluestore --no-systemd --osd-id 5 --data " + vg + "/" + lv + " --dmcrypt --block.db fast/db5 --crush-device-class hdd",
+	}
+	if diff := cmp.Diff(want, did); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Every refusal leaves the slot, the disks and the volumes as they were.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		world func(w *world)
+		ask   func(r *request.Replace)
+		want  request.Reason
+	}{
+		"no such disk":               {func(w *world) { delete(w.disks, newDev) }, nil, request.DiskMissing},
+		"another serial":             {func(w *world) { w.disks[newDev].Serial = "X" }, nil, request.WrongDisk},
+		"a partition":                {func(w *world) { w.disks[newDev].Type = device.Partition }, nil, request.WrongDisk},
+		"a loop device":              {func(w *world) { w.disks[newDev].Type = device.Loop }, nil, request.WrongDisk},
+		"too small":                  {nil, func(r *request.Replace) { r.MinSize = 200 * gib }, request.DiskTooSmall},
+		"too small for any OSD":      {func(w *world) { w.disks[newDev].Size = gib }, nil, request.DiskTooSmall},
+		"read-only":                  {func(w *world) { w.disks[newDev].ReadOnly = true }, nil, request.DiskInUse},
+		"mounted":                    {func(w *world) { w.disks[newDev].Mounts = []string{"/mnt"} }, nil, request.DiskInUse},
+		"a file system":              {func(w *world) { w.disks[newDev].FSType = "xfs" }, nil, request.DiskInUse},
+		"a partition table":          {func(w *world) { w.disks[newDev].PartTable = "gpt" }, nil, request.DiskInUse},
+		"somebody's volume group":    {func(w *world) { w.vgs["data"] = newDev }, nil, request.DiskInUse},
+		"another OSD":                {func(w *world) { w.raw[newDev] = labelOf(sibID, 6, true) }, nil, request.DiskInUse},
+		"the old OSD":                {func(w *world) { w.raw[newDev] = labelOf(oldID, 5, true) }, nil, request.DiskInUse},
+		"rejected by ceph-volume":    {func(w *world) { w.rejects[newDev] = "locked" }, nil, request.DiskInUse},
+		"cannot be read":             {func(w *world) { w.broken[newDev] = true }, nil, request.DiskBroken},
+		"mapping in use":             {func(w *world) { w.open["m"] = "fast/db5"; w.held["m"] = true }, nil, request.MappingOpen},
+		"the metadata device gone":   {func(w *world) { clear(w.vgs); clear(w.lvs) }, nil, request.DBMissing},
+		"no room for the database":   {func(w *world) { delete(w.lvs, "fast/db5") }, nil, request.DBMissing},
+		"another database":           {func(w *world) { w.lvs["fast/db5"].uuid = "X" }, nil, request.DBForeign},
+		"a database of another":      {func(w *world) { w.lvs["fast/db5"].tags = tagsOf(6, sibID, "db", false) }, nil, request.DBForeign},
+		"a database of another size": {func(w *world) { w.lvs["fast/db5"].size++ }, nil, request.DBForeign},
+		"alive":                      {func(w *world) { w.slot, w.uuid = "used", oldID }, nil, request.SlotLive},
+		"claimed and nothing made":   {func(w *world) { w.slot, w.uuid = "new", "u" }, nil, request.SlotClaimed},
+		"half a request":             {nil, func(r *request.Replace) { r.OldUUID = "" }, request.NodeUnreadable},
+		"ceph-volume refuses":        {func(w *world) { w.failAt = "before" }, nil, request.PrepareFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("lvm", true, false)
+			r := ask("lvm", true, false)
+			if c.world != nil {
+				c.world(w)
+			}
+			if c.ask != nil {
+				c.ask(&r)
+			}
+			slot, db, sib, lvs := w.slot, fmt.Sprint(w.lvs["fast/db5"]), w.sibling(), len(w.lvs)
+			out, err := Run(t.Context(), w, w, r, now)
+			if err == nil || out.Result != request.Refused || out.Reason != c.want || out.Message == "" {
+				t.Errorf("%s %s %q, %v; want refused, %s", out.Result, out.Reason, out.Message, err, c.want)
+			}
+			if w.slot != slot || fmt.Sprint(w.lvs["fast/db5"]) != db || w.sibling() != sib || len(w.lvs) != lvs || w.made != 0 {
+				t.Errorf("something has changed: slot %s, volumes %v", w.slot, w.lvs)
+			}
+			if c.want != request.PrepareFailed && slices.ContainsFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
+				t.Error("ceph-volume was run")
+			}
+		})
+	}
+}
+
+// DANGER 2: the rollback takes the id and the database's volume.
+func TestRollback(t *testing.T) {
+	for _, at := range []string{"claimed", "mkfs"} {
+		for name, l := range layouts() {
+			t.Run(at+" "+name, func(t *testing.T) {
+				w := newWorld(mode(l[0]), l[1], l[2])
+				w.failAt = at
+				sib := w.sibling()
+				r := ask(mode(l[0]), l[1], l[2])
+				out, err := Run(t.Context(), w, w, r, now)
+				if err == nil || out.Result != request.Failed || out.Reason != request.PrepareFailed || out.Slot != request.SlotGone {
+					t.Errorf("%+v, %v", out.Replaced, err)
+				}
+				if l[1] {
+					if db := w.lvs["fast/db5"]; db == nil || db.size != 20*gib || !slices.Equal(out.Remade, []string{"fast/db5"}) {
+						t.Errorf("the database's volume is %+v, remade %v", db, out.Remade)
+					}
+				}
+				if w.sibling() != sib {
+					t.Error("the sibling has changed")
+				}
+				// The next disk, or the same one, under the same id.
+				w.failAt = ""
+				out, err = Run(t.Context(), w, w, r, now)
+				if err != nil || out.Result != request.Done || w.made != 1 || w.sibling() != sib {
+					t.Errorf("the next try: %+v, %v", out.Replaced, err)
+				}
+			})
+		}
+	}
+}
+
+// DANGER 1: ceph-volume says that it succeeded, and the old key is still in use.
+func TestALieIsNotDone(t *testing.T) {
+	w := newWorld("lvm", true, true)
+	w.lies = true
+	out, err := Run(t.Context(), w, w, ask("lvm", true, true), now)
+	if err == nil || out.Result != request.Failed || out.Reason != request.NotProven || !strings.Contains(out.Message, "encrypted anew") {
+		t.Errorf("%+v, %v", out.Replaced, err)
+	}
+}
+
+func TestMappingIsClosedFirst(t *testing.T) {
+	w := newWorld("lvm", true, true)
+	w.open["m"] = "fast/db5"
+	if out, err := Run(t.Context(), w, w, ask("lvm", true, true), now); err != nil || out.Result != request.Done {
+		t.Errorf("%+v, %v", out.Replaced, err)
+	}
+	if slices.Index(w.ran, "close") > slices.IndexFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
+		t.Errorf("closed too late: %v", w.ran)
+	}
+}
+
+// A kill before every single step, then runs until it is over: it ends with one OSD,
+// the sibling untouched, and nothing written that is not ours.
+func TestCrashes(t *testing.T) {
+	for name, l := range layouts() {
+		for _, fail := range []string{"", "mkfs"} {
+			t.Run(name+" "+fail, func(t *testing.T) {
+				runs := 0
+				for at := 1; ; at++ {
+					w := newWorld(mode(l[0]), l[1], l[2])
+					w.failAt, w.crashAt = fail, at
+					sib := w.sibling()
+					r := ask(mode(l[0]), l[1], l[2])
+					_, err := Run(t.Context(), w, w, r, now)
+					crashed := w.calls >= at
+					w.crashAt, w.failAt = 0, ""
+					out, err := settle(t, w, r, err)
+					if err != nil || out.Result != request.Done || w.made != 1 {
+						t.Fatalf("killed before call %d: %+v, %v, made %d\n%s", at, out.Replaced, err, w.made, strings.Join(w.ran, "\n"))
+					}
+					if w.sibling() != sib {
+						t.Fatalf("killed before call %d: the sibling has changed", at)
+					}
+					for _, p := range w.writes {
+						vg, _ := names(r, oldID)
+						if p != newDev && p != "fast/db5" && !strings.HasPrefix(p, vg+"/") {
+							t.Fatalf("killed before call %d: wrote to %s", at, p)
+						}
+					}
+					if runs++; !crashed {
+						break
+					}
+				}
+				t.Logf("%d runs", runs)
+			})
+		}
+	}
+}
+
+// settle is the operator: it runs the node again, and destroys a claimed id again.
+func settle(t *testing.T, w *world, r request.Replace, err error) (Outcome, error) {
+	t.Helper()
+	var out Outcome
+	for range 4 {
+		if out, err = Run(context.Background(), w, w, r, now); err == nil {
+			return out, nil
+		}
+		if out.Reason == request.SlotClaimed {
+			w.slot, w.uuid, w.made = "destroyed", "", 0
+		}
+	}
+	return out, err
+}
+
+// ceph-volume is killed in the middle: the id is claimed, volumes are tagged, mkfs has
+// not finished.
+func TestCephVolumeIsKilled(t *testing.T) {
+	for name, l := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(mode(l[0]), l[1], l[2])
+			r := ask(mode(l[0]), l[1], l[2])
+			vg, lvName := names(r, oldID)
+			w.slot, w.uuid = "new", "33333333-0000-4000-8000-000000000001"
+			half := labelOf(w.uuid, 5, false)
+			if l[0] {
+				w.vgs[vg] = newDev
+				w.lvs[vg+"/"+lvName] = &lv{uuid: "HALF", size: 100 * gib, dev: newDev, tags: tagsOf(5, w.uuid, "block", l[2]), head: half}
+				if l[2] {
+					w.lvs[vg+"/"+lvName].head = []byte(luks)
+				}
+			} else {
+				w.raw[newDev] = half
+			}
+			if l[1] {
+				w.lvs["fast/db5"].tags = tagsOf(5, w.uuid, "db", l[2])
+			}
+			if l[2] && l[0] {
+				// Its mapping is closed: that it is not whole cannot be told, so the daemon tells.
+				out, err := Run(t.Context(), w, w, r, now)
+				if err != nil || len(out.Warnings) == 0 {
+					t.Errorf("%+v, %v", out.Replaced, err)
+				}
+				return
+			}
+			out, err := Run(t.Context(), w, w, r, now)
+			if err == nil || out.Reason != request.SlotClaimed {
+				t.Fatalf("%+v, %v", out.Replaced, err)
+			}
+			out, err = settle(t, w, r, err)
+			if err != nil || out.Result != request.Done || w.made != 1 {
+				t.Errorf("%+v, %v", out.Replaced, err)
+			}
+		})
+	}
+}
+
+// Several OSDs of one disk: each takes its share of the new one.
+func TestSet(t *testing.T) {
+	other := "11111111-0000-4000-8000-000000000007"
+	w := newWorld("lvm", false, false)
+	r := ask("lvm", false, false)
+	r.Set = []string{oldID, other}
+	vg, mine := names(r, oldID)
+	out, err := Run(t.Context(), w, w, r, now)
+	if err != nil || w.lvs[vg+"/"+mine].size != 50*gib {
+		t.Fatalf("%+v, %v", out.Replaced, err)
+	}
+	// The second OSD's run finds the group of the first.
+	_, theirs := names(r, other)
+	r.OldUUID = other
+	w.lvs[vg+"/"+mine].tags = tagsOf(7, w.uuid, "block", false)
+	w.slot, w.uuid = "destroyed", ""
+	if out, err = Run(t.Context(), w, w, r, now); err != nil || w.lvs[vg+"/"+theirs] == nil || w.made != 2 {
+		t.Errorf("%+v, %v", out.Replaced, err)
+	}
+	// A stranger's volume in the group is not written to.
+	w.lvs[vg+"/x"] = &lv{uuid: "X", dev: newDev}
+	w.slot, w.uuid = "destroyed", ""
+	if out, err = Run(t.Context(), w, w, r, now); err == nil || out.Reason != request.DiskInUse {
+		t.Errorf("%+v, %v", out.Replaced, err)
+	}
+}
+
+func TestParseSlot(t *testing.T) {
+	for dump, want := range map[string]request.Slot{
+		`{"osds":[{"osd":5,"uuid":"` + zeroUUID + `","state":["destroyed","exists"]}]}`: request.SlotDestroyed,
+		`{"osds":[{"osd":5,"uuid":"u","state":["exists","new"]}]}`:                      request.SlotNew,
+		`{"osds":[{"osd":5,"uuid":"u","state":["exists","up"]}]}`:                       request.SlotUsed,
+		`{"osds":[{"osd":5,"uuid":"u","state":["exists"]}]}`:                            request.SlotUsed,
+		`{"osds":[{"osd":6,"uuid":"u","state":["exists","up"]}]}`:                       request.SlotGone,
+		`{"osds":[{"uuid":"u"}]}`:                                                       request.SlotUnknown,
+		`{"osds":[`:                                                                     request.SlotUnknown,
+	} {
+		got, _, _, err := parseSlot([]byte(dump), 5)
+		if got != want || (err != nil) != (want == request.SlotUnknown) {
+			t.Errorf("%s: %s, %v, want %s", dump, got, err, want)
+		}
+	}
+}
