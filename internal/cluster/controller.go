@@ -57,6 +57,7 @@ func Options() kit.Options {
 		Name:      "cluster",
 		Finalizer: Finalizer,
 		Report:    kit.SubjectReport("Foundation"),
+		AdoptFrom: pods.FormerOperators(),
 		Owns:      []kit.Object{&corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.Pod{}, Map: jobPods, When: kube.Changed()},

@@ -37,7 +37,7 @@ type Controller struct {
 
 // Options of the controller for kit.Register.
 func Options() kit.Options {
-	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), Owns: []kit.Object{&corev1.Secret{}}}
+	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), When: access.When(), Owns: []kit.Object{&corev1.Secret{}}}
 }
 
 // Seen is everything that the plan needs to know.

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -251,6 +252,14 @@ func (p *run[T, S]) apply(ctx context.Context, want Object, ask confirm) error {
 			p.terminating = name
 			return nil
 		}
+	}
+	if rv := want.GetResourceVersion(); rv != "" {
+		// The object was made from this version. The API server is asked to hold it too.
+		if live == nil || live.GetResourceVersion() != rv {
+			return apierrors.NewConflict(schema.GroupResource{Resource: strings.ToLower(u.GetKind())}, u.GetName(),
+				errors.New("it has changed since it was read"))
+		}
+		u.SetResourceVersion(rv)
 	}
 	if err := p.ask(ctx, ask); err != nil {
 		return err

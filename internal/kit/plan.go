@@ -29,7 +29,9 @@ type Plan struct {
 	Create []Object
 	// Apply holds objects that are server-side applied, with force, as
 	// kube.FieldOwner. Only what is set is owned; labels, annotations and fields set by
-	// others stay. A field that was applied before and is absent now is removed.
+	// others stay. A field that was applied before and is absent now is removed. A
+	// resourceVersion that is set becomes a precondition: if the object has changed since,
+	// the pass ends and the next one looks again.
 	Apply []Object
 	// Delete holds objects that must not exist. A UID or resourceVersion that is
 	// set becomes a precondition. Propagation is background.

@@ -53,8 +53,8 @@ type Controller struct {
 func Options() kit.Options {
 	return kit.Options{
 		Name:   "mgr",
-		Report: kit.SubjectReport("Mgr"),
-		Owns:   []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
+		Report: kit.SubjectReport("Mgr"), When: access.When(), AdoptFrom: pods.FormerOperators(),
+		Owns: []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
 		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.Changed(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
 			if obj.GetLabels()["app"] != spec.App {
 				return nil
@@ -307,7 +307,7 @@ func daemons(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 			p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: "mgr " + id + " is not started yet: " + seen.Mons, For: 10 * time.Second}
 		case live == nil:
 			p.Apply = append(p.Apply, want)
-		case pods.UpToDate(live, want):
+		case pods.Adopt(want, live, "mgr") || pods.UpToDate(live, want):
 			pods.KeepNodeImage(want, live, seen.Cluster.NodeImage)
 			p.Apply = append(p.Apply, want)
 		default:

@@ -50,8 +50,8 @@ func Options() kit.Options {
 	}
 	return kit.Options{
 		Name:   "mon",
-		Report: kit.SubjectReport("Mon"),
-		Owns:   []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}, &discoveryv1.EndpointSlice{}},
+		Report: kit.SubjectReport("Mon"), When: access.When(), AdoptFrom: pods.FormerOperators(),
+		Owns: []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}, &discoveryv1.EndpointSlice{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.Pod{}, Map: onlyApp(byLabel), When: kube.Changed()},
 			{Object: &corev1.Node{}, Map: byLabel, When: nodeChanged()},

@@ -118,7 +118,7 @@ func (s *Seen) want(cl *cephv1.CephCluster) {
 		if live == nil {
 			continue
 		}
-		if pods.UpToDate(live, d) {
+		if pods.Adopt(d, live, "mon") || pods.UpToDate(live, d) {
 			pods.KeepNodeImage(d, live, s.Cluster.NodeImage)
 		} else {
 			s.set(id, func(m *plan.Mon) { m.Outdated = true })
@@ -192,6 +192,7 @@ func steady(seen Seen) []kit.Object {
 		return objs
 	}
 	if cm, secret, err := spec.EndpointObjects(seen.Cluster, seen.State.List, seen.Stored.CSI); err == nil {
+		cm.ResourceVersion = seen.Stored.ListVersion
 		objs = append(objs, cm, secret)
 	}
 	for _, s := range spec.Slices(seen.Cluster, seen.State.List) {
@@ -256,7 +257,14 @@ func step(cl *cephv1.CephCluster, seen Seen, a plan.Action, p *kit.Plan) error {
 		if err != nil {
 			return err
 		}
-		p.Apply = append(without(p.Apply, cm.Name, secret.Name), cm, secret)
+		p.Apply = append(without(p.Apply, cm.Name, secret.Name), secret)
+		// What is written was made from what was read: a list that somebody has changed
+		// since is read again.
+		if cm.ResourceVersion = seen.Stored.ListVersion; seen.Stored.Listed {
+			p.Apply = append(p.Apply, cm)
+		} else {
+			p.Create = append(p.Create, cm)
+		}
 	case plan.Start, plan.Repair, plan.Update:
 		startOrUpdate(seen, a, p)
 	case plan.MarkOut, plan.MarkIn, plan.MakeRoom, plan.MarkLeave, plan.Keep:

@@ -16,6 +16,7 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
@@ -35,8 +36,8 @@ func DaemonOptions() kit.Options {
 	toAll := kube.ToAll(&cephv1.CephClusterList{})
 	return kit.Options{
 		Name:   "osd",
-		Report: kit.SubjectReport("OSD"),
-		Owns:   []kit.Object{&appsv1.Deployment{}},
+		Report: kit.SubjectReport("OSD"), When: access.When(), AdoptFrom: pods.FormerOperators(),
+		Owns: []kit.Object{&appsv1.Deployment{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
@@ -216,7 +217,7 @@ func (s *DaemonSeen) build(cl *cephv1.CephCluster) {
 		if v := live.Annotations[spec.WasDownAnnotation]; v != "" && !s.State.Known[d.ID].Up {
 			want.Annotations[spec.WasDownAnnotation] = v
 		}
-		if pods.UpToDate(live, want) {
+		if pods.Adopt(want, live, "osd") || pods.UpToDate(live, want) {
 			pods.KeepNodeImage(want, live, s.Cluster.NodeImage)
 		} else {
 			s.Outdated = append(s.Outdated, d.ID)

@@ -67,8 +67,8 @@ func ProvisionOptions() kit.Options {
 	toAll := kube.ToAll(&cephv1.CephClusterList{})
 	return kit.Options{
 		Name:   "osd-provision",
-		Report: kit.SubjectReport("Provisioning"),
-		Owns:   []kit.Object{&batchv1.Job{}, &corev1.Secret{}},
+		Report: kit.SubjectReport("Provisioning"), When: access.When(), AdoptFrom: pods.FormerOperators(),
+		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
@@ -232,9 +232,25 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 	if err != nil {
 		return err
 	}
+	// Before a node is asked for the first time, the API server is: the cache does not
+	// hold a Job of the same name that somebody else has made.
+	if slices.ContainsFunc(seen.Resolved.Nodes, func(n selection.Node) bool {
+		return byName[spec.JobName(n.Name)] == nil && maps[spec.StatusMap(n.Name)] == nil
+	}) {
+		if jobs, err = kube.List(ctx, c.Access.Live, &batchv1.JobList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.PrepareApp}); err != nil {
+			return fmt.Errorf("listing prepare Jobs: %w", err)
+		}
+		for i := range jobs.Items {
+			byName[jobs.Items[i].Name] = &jobs.Items[i]
+		}
+	}
+	stuck, err := c.stuck(ctx, cl.Namespace)
+	if err != nil {
+		return err
+	}
 	for _, n := range seen.Resolved.Nodes {
 		if j := byName[spec.JobName(n.Name)]; j != nil && j.DeletionTimestamp == nil {
-			seen.Jobs[n.Name] = j
+			seen.Jobs[n.Name], seen.Stuck[n.Name] = j, stuck[j.UID]
 		}
 		if cm, ok := maps[spec.StatusMap(n.Name)]; ok {
 			seen.Reports[n.Name] = readReport(cm)
@@ -258,6 +274,48 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 		seen.Devices[strings.TrimPrefix(cm.Name, "local-device-")] = naming.Hash(cm.Data["devices"])
 	}
 	return nil
+}
+
+// stuck says, by the uid of the Job, why a prepare pod does not run.
+func (c *Provisioner) stuck(ctx context.Context, ns string) (map[types.UID]string, error) {
+	list, err := kube.List(ctx, c.Cache, &corev1.PodList{}, client.InNamespace(ns), client.MatchingLabels{"app": spec.PrepareApp})
+	if err != nil {
+		return nil, fmt.Errorf("listing prepare pods: %w", err)
+	}
+	out := map[types.UID]string{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		why := waitsFor(p)
+		for _, r := range p.OwnerReferences {
+			if why != "" && p.DeletionTimestamp == nil {
+				out[r.UID] = "pod " + p.Name + " " + why
+			}
+		}
+	}
+	return out, nil
+}
+
+// waitsFor is what a pod needs from somebody else before it can run: a node, an image, a
+// volume. One that is on its way needs nothing.
+func waitsFor(p *corev1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return "has no node: " + c.Message
+		}
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := s.State.Waiting
+		if w == nil || w.Reason == "" || w.Reason == "PodInitializing" || w.Reason == "ContainerCreating" {
+			continue
+		}
+		why := "cannot start container " + s.Name + ": " + w.Reason
+		if w.Message != "" {
+			line, _, _ := strings.Cut(strings.TrimSpace(w.Message), "\n")
+			why += ": " + line
+		}
+		return why
+	}
+	return ""
 }
 
 func readReport(cm *corev1.ConfigMap) Report {

@@ -10,11 +10,15 @@ package access
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
@@ -25,6 +29,17 @@ import (
 // Dial gives the Commander of a cluster. The real one is conn.Pool's; tests give
 // an in-memory Ceph.
 type Dial func(name string, cfg conn.Config) ceph.Commander
+
+// When passes what the controllers of a cluster look at of the CephCluster itself: its
+// spec, and the Ceph version that has been accepted, for which all but the first of them
+// wait.
+func When() predicate.Predicate {
+	return predicate.Or(kube.SpecChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*cephv1.CephCluster)
+		b, okB := e.ObjectNew.(*cephv1.CephCluster)
+		return okA && okB && !reflect.DeepEqual(a.Status.CephVersion, b.Status.CephVersion)
+	}})
+}
 
 // Reader reads where a cluster's Ceph is.
 type Reader struct {
@@ -40,6 +55,9 @@ type Cluster struct {
 	// Listed says that the ConfigMap with the mons exists; List is valid then.
 	Listed bool
 	List   endpoints.List
+	// ListVersion is the ConfigMap's resourceVersion: what is made from List is written
+	// onto this version or not at all.
+	ListVersion string
 	// CSI is what the ConfigMap holds for clients of old; it is kept.
 	CSI string
 	// Ceph is nil until both are there.
@@ -68,7 +86,7 @@ func (r Reader) Read(ctx context.Context, namespace string) (Cluster, error) {
 		if c.List, err = endpoints.Parse(cm.Data); err != nil {
 			return Cluster{}, fmt.Errorf("reading the list of mons from ConfigMap %s: %w", endpoints.ConfigMap, err)
 		}
-		c.CSI = cm.Data["csi-cluster-config-json"]
+		c.CSI, c.ListVersion = cm.Data["csi-cluster-config-json"], cm.ResourceVersion
 	}
 	if c.Founded && len(c.List.Mons) > 0 {
 		c.Ceph = r.Dial(namespace, conn.Config{

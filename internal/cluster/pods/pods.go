@@ -8,11 +8,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -65,9 +67,11 @@ func Founded(cl *cephv1.CephCluster) bool {
 	return cl.Status.CephVersion != nil && cl.Status.CephVersion.Version != ""
 }
 
-// NotFounded is the wait for the foundations.
+// NotFounded is the wait for the foundations. The accepted version and the Secrets lead
+// to a pass when they come (access.When), so the time is only for what nobody has thought
+// of.
 func NotFounded() *kit.Wait {
-	return &kit.Wait{Reason: "NotFounded", Message: "the cluster's identity, keys and Ceph version are not known yet", For: 2 * time.Second}
+	return &kit.Wait{Reason: "NotFounded", Message: "the cluster's identity, keys and Ceph version are not known yet", For: time.Minute}
 }
 
 // Msgr2Only reports whether mons speak only messenger v2. That is the default;
@@ -139,4 +143,43 @@ func KeepNodeImage(want, live *appsv1.Deployment, nodeImage string) {
 			}
 		}
 	}
+}
+
+// AdoptedAnnotation marks a Deployment whose pods are still those of a former operator.
+const AdoptedAnnotation = "castellan.ceph.io/adopted"
+
+// FormerOperators are the field managers whose objects are taken over.
+func FormerOperators() sets.Set[string] { return sets.New("rook") }
+
+// Adopt lets want leave the pods of live as they are, if a former operator has made them
+// of the wanted Ceph image: taking a cluster over restarts no daemon. It says whether it
+// does. From the adoption on, live carries the hash of what would be wanted, so a change
+// of the wish is seen, and then the pods are made anew. container is the daemon's.
+//
+// A selector cannot be changed, so want keeps that of live in any case.
+func Adopt(want, live *appsv1.Deployment, container string) bool {
+	if s := live.Spec.Selector; s != nil && len(s.MatchLabels) > 0 {
+		want.Spec.Selector = s.DeepCopy()
+		labels := maps.Clone(want.Spec.Template.Labels)
+		maps.Copy(labels, s.MatchLabels)
+		want.Spec.Template.Labels = labels
+	}
+	switch hash := live.Annotations[HashAnnotation]; {
+	case hash == "" && image(live, container) != image(want, container), image(live, container) == "":
+		return false
+	case hash != "" && (live.Annotations[AdoptedAnnotation] == "" || hash != want.Annotations[HashAnnotation]):
+		return false
+	}
+	want.Spec = *live.Spec.DeepCopy()
+	want.Annotations[AdoptedAnnotation] = "the pods are those of the former operator until their specification changes"
+	return true
+}
+
+func image(d *appsv1.Deployment, container string) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == container {
+			return c.Image
+		}
+	}
+	return ""
 }

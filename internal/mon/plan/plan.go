@@ -170,7 +170,7 @@ func Next(s State) Action {
 		return await("NoQuorum", false, "the mons have no quorum: %s; %s", orUnknown(s.Silence), s.notRunning())
 	}
 	steps := []func(State) (Action, bool){
-		noteQuorum, settleStray, leave, repair, replace, abandon, joinFirst, update, shrink, grow,
+		noteQuorum, settleStray, leave, repair, replace, abandon, joinFirst, update, shrink, grow, unknown,
 	}
 	for _, step := range steps {
 		if a, ok := step(s); ok {
@@ -391,8 +391,21 @@ func leave(s State) (Action, bool) {
 				return await("MonRemovalBlocked", true, "%v", err), true
 			}
 			return Action{Kind: Record, IDs: nil, List: &list}, true
-		case !m.Listed && !m.InMap && m.Deployed:
+		case m.Leaving && m.Deployed:
 			return Action{Kind: Delete, IDs: []string{id}}, true
+		}
+	}
+	return Action{}, false
+}
+
+// unknown names a mon that has a Deployment, that neither Ceph nor the list knows, and
+// that nobody has marked as leaving. It may be one of the cluster's whose list was
+// replaced by an older one, with the only copy of something on its disk: it is not
+// deleted by guess.
+func unknown(s State) (Action, bool) {
+	for _, id := range s.ids() {
+		if m := s.Mons[id]; m.Deployed && !m.Listed && !m.InMap && !m.Leaving && !m.Skipped && !slices.Contains(s.External, id) {
+			return await("MonUnknown", true, "mon %s has a Deployment, but neither the monmap nor ConfigMap %s names it; delete its Deployment if it is of no use", id, endpoints.ConfigMap), true
 		}
 	}
 	return Action{}, false

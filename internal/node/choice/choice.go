@@ -273,10 +273,19 @@ func mountsBelow(d device.Device, all []device.Device) []string {
 	return slices.Compact(mounts)
 }
 
+// plain types are used without being named. What somebody has built from other devices
+// (dm-crypt, a RAID set), or what the kernel may come up with, is not.
+func plain(t device.Type) bool {
+	return t == device.Disk || t == device.Partition || t == device.Multipath || t == device.Loop
+}
+
 // selects says whether the user's selection reaches the device.
 func selects(d device.Device, ref string, sel Selection, facts Facts) (because, bool) {
 	if ref == "" && d.Type == device.LVM {
 		return because{MustBeNamed, "logical volumes are used only when devices names them"}, false
+	}
+	if ref == "" && !plain(d.Type) {
+		return because{MustBeNamed, fmt.Sprintf("devices of type %q are used only when devices names them", d.Type)}, false
 	}
 	if d.Type == device.Loop && !facts.AllowLoop {
 		return because{MustBeNamed, "loop devices are used only with ROOK_CEPH_ALLOW_LOOP_DEVICES"}, false
