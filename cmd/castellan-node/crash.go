@@ -54,7 +54,9 @@ func imageFactsCmd() *cobra.Command {
 			if _, err := facts.Parse(f.String()); err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), f)
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), f); err != nil {
+				return err
+			}
 			if err := os.WriteFile(terminationLog, []byte(f.String()), 0o644); err != nil && !os.IsNotExist(err) {
 				return fmt.Errorf("writing the termination message: %w", err)
 			}

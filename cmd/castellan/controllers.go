@@ -17,6 +17,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/csi/publish"
 	"github.com/castellan-storage/castellan/internal/csi/store"
 	"github.com/castellan-storage/castellan/internal/csiusers"
+	"github.com/castellan-storage/castellan/internal/disruption"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/mgr"
 	"github.com/castellan-storage/castellan/internal/mon"
@@ -90,6 +91,9 @@ func controllers() []entry {
 		}},
 		{"nodedaemon", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &nodedaemon.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}, c.settled(nodedaemon.Options()))
+		}},
+		{"disruption", groupCeph, func(c *common) error {
+			return kit.Register(c.mgr, c.env, &disruption.Controller{Cache: c.env.Client, Access: c.access}, disruption.Options())
 		}},
 		{"discover", groupCeph, registerDiscovery},
 		{"status", groupCeph, func(c *common) error {

@@ -36,7 +36,7 @@ func Map(namespace, node string, devices []byte) map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": MapName(node), "namespace": namespace, "labels": labels},
-		"data": map[string]any{"devices": string(devices)},
+		"data":     map[string]any{"devices": string(devices)},
 	}
 }
 
