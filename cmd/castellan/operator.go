@@ -72,6 +72,8 @@ var errScope = errors.New("the namespaces to work in have changed")
 // That is the one setting which a running cache cannot follow; the process goes
 // on, with its connections to Ceph.
 func run(ctx context.Context, f flags) error {
+	// Before the first connection to Ceph loads anything more.
+	go tidy(ctx, fixedMappings())
 	p, err := newProcess(ctx, f)
 	if err != nil {
 		return err
