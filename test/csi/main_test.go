@@ -30,15 +30,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	csiv1 "github.com/castellan-storage/castellan/api/csi/v1"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/csi"
 	"github.com/castellan-storage/castellan/internal/csi/clusterconfig"
 	"github.com/castellan-storage/castellan/internal/csi/publish"
 	"github.com/castellan-storage/castellan/internal/csi/store"
+	"github.com/castellan-storage/castellan/internal/csiusers"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/replication"
+	"github.com/castellan-storage/castellan/internal/replication/local"
+	"github.com/castellan-storage/castellan/internal/settings"
 )
 
 // operatorNamespace is where the OperatorConfig of the tests is.
@@ -80,7 +86,7 @@ func stopping(m *testing.M) int {
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, csiv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, csiv1.AddToScheme, cephv1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +126,7 @@ func startManager(t testing.TB) error {
 	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: s, Metrics: metricsserver.Options{BindAddress: "0"},
-		Cache: kube.CacheOptions(kube.CacheConfig{Ours: []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}, &networkingv1.NetworkPolicy{}}}),
+		Cache: kube.CacheOptions(kube.CacheConfig{Ours: []client.Object{&appsv1.Deployment{}, &appsv1.DaemonSet{}, &corev1.Service{}, &networkingv1.NetworkPolicy{}, &corev1.Secret{}, &corev1.ConfigMap{}}}),
 	})
 	if err != nil {
 		return err
@@ -139,7 +145,13 @@ func startManager(t testing.TB) error {
 	if err := csi.Register(mgr, env, files, csi.Options{OperatorNamespace: operatorNamespace, ServiceAccountPrefix: "ceph-csi-operator-", OperatorImage: "registry.example/castellan:1"}); err != nil {
 		return err
 	}
-	if err := replication.Register(mgr, env, files, nil); err != nil {
+	reader := access.Reader{Live: mgr.GetAPIReader(), Dial: cephs.dial}
+	if err := replication.Register(mgr, env, files, local.Lister{Access: reader, Namespace: operatorNamespace}); err != nil {
+		return err
+	}
+	users := &csiusers.Controller{Cache: mgr.GetClient(), Access: reader, Operator: pods.Operator{Namespace: operatorNamespace, Image: "castellan:1"},
+		Settings: func(context.Context) (settings.Settings, error) { return settings.Default(), nil }}
+	if err := kit.Register(mgr, env, users, csiusers.Options(true)); err != nil {
 		return err
 	}
 	manager.done = make(chan error, 1)
