@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -76,7 +77,11 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 	if err != nil {
 		return Seen{}, err
 	}
-	seen.Want, seen.Problems = wanted(&cl.Spec, secrets), problems
+	nodes, more, err := c.overrides(ctx, cl)
+	if err != nil {
+		return Seen{}, err
+	}
+	seen.Want, seen.Problems = merge(wanted(&cl.Spec, secrets), nodes), append(problems, more...)
 	var record corev1.Secret
 	if _, err := kube.Get(ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: RecordSecret}, &record); err != nil {
 		return Seen{}, fmt.Errorf("reading the record of Ceph settings: %w", err)
@@ -118,12 +123,38 @@ func (c *Controller) secrets(ctx context.Context, cl *cephv1.CephCluster) (map[O
 			case !ok:
 				problems = append(problems, fmt.Sprintf("%s: Secret %s has no key %s", field, sel.Name, sel.Key))
 			default:
-				out[Option{who, name(k)}] = Value{Text: ceph.NewSecret(string(v)), FromSecret: true}
+				out[Option{who, name(k)}] = Value{Text: ceph.NewSecret(string(v)), FromSecret: true, From: field}
 			}
 		}
 	}
 	slices.Sort(problems)
 	return out, problems, nil
+}
+
+// overrides reads the settings of single nodes. Users make these ConfigMaps, so they
+// carry no label of the operator and are read live.
+func (c *Controller) overrides(ctx context.Context, cl *cephv1.CephCluster) (map[Option]Value, []string, error) {
+	list, err := kube.List(ctx, c.Access.Live, &corev1.ConfigMapList{}, client.InNamespace(cl.Namespace), client.HasLabels{NodeLabel})
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking for settings of nodes: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil, nil
+	}
+	common, err := kube.Lookup[corev1.ConfigMap](ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: podspec.ConfigOverride})
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the configuration override: %w", err)
+	}
+	all := Override{Name: podspec.ConfigOverride}
+	if common != nil {
+		all.Conf = common.Data["config"]
+	}
+	var nodes []Override
+	for _, cm := range list.Items {
+		nodes = append(nodes, Override{Name: cm.Name, Conf: cm.Data["config"]})
+	}
+	opts, problems := nodeSettings(nodes, all)
+	return opts, problems, nil
 }
 
 // osds reads the map for ratios and release. The versions are asked for only when
@@ -185,15 +216,6 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if !maps.Equal(change.Record, seen.Record) {
 		p.Apply = append(p.Apply, keyring.Opaque(seen.Cluster, RecordSecret, map[string][]byte{"record": change.Record.Bytes()}))
 	}
-	for _, s := range change.Set {
-		p.Do = append(p.Do, s)
-	}
-	if change.After != nil {
-		p.Do = append(p.Do, kit.Apply{Object: keyring.Opaque(seen.Cluster, RecordSecret, map[string][]byte{"record": change.After.Bytes()})})
-	}
-	for _, r := range change.Remove {
-		p.Do = append(p.Do, r)
-	}
 	if seen.HasMap {
 		for _, r := range ratios(cl.Spec.Storage, seen.Map.FullRatio, seen.Map.BackfillfullRatio, seen.Map.NearfullRatio) {
 			p.Do = append(p.Do, r)
@@ -202,10 +224,58 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if seen.Release != "" && seen.Release != seen.Map.RequireOSDRelease {
 		p.Do = append(p.Do, RequireRelease{Name: seen.Release})
 	}
+	// Last, since Ceph may refuse one of them.
+	if len(change.Set)+len(change.Remove) > 0 {
+		p.Do = append(p.Do, Settle{Set: change.Set, Remove: change.Remove})
+	}
 	if len(seen.Problems) > 0 {
-		p.Err = kit.Terminal("spec.cephConfigFromSecret", "%s", strings.Join(seen.Problems, "; "))
+		// Secrets and ConfigMaps of users are not watched: they are looked at again.
+		p.Wait = &kit.Wait{Reason: "InvalidCephConfig", Message: strings.Join(seen.Problems, "; "), Blocked: true, For: 30 * time.Second}
 	}
 	return p
+}
+
+// Settle sets and removes options. One that Ceph refuses keeps none of the others.
+type Settle struct {
+	Set    []Set
+	Remove []Remove
+}
+
+// String implements kit.Action.
+func (s Settle) String() string {
+	var parts []string
+	for _, x := range s.Set {
+		parts = append(parts, x.String())
+	}
+	for _, x := range s.Remove {
+		parts = append(parts, x.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Kind is the metric label.
+func (Settle) Kind() string { return "config" }
+
+// Do sends the commands, each an effect of its own.
+func (s Settle) Do(ctx context.Context, conf cephconfig.Client) error {
+	var refused []string
+	for _, x := range s.Set {
+		err := kit.Step(ctx, "config", x.String(), func(ctx context.Context) error { return x.Do(ctx, conf) })
+		if isRefusal(err) {
+			refused = append(refused, x.refusal(err))
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, x := range s.Remove {
+		if err := kit.Step(ctx, "config", x.String(), func(ctx context.Context) error { return conf.Remove(ctx, x.Option.Who, x.Option.Name) }); err != nil {
+			return err
+		}
+	}
+	if len(refused) > 0 {
+		return kit.Waiting(kit.Wait{Reason: "CephRefusesSetting", Message: strings.Join(refused, "; "), Blocked: true, For: time.Minute})
+	}
+	return nil
 }
 
 // Do implements kit.Doer.
@@ -219,13 +289,8 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 	}
 	conf, osds := cephconfig.New(stored.Ceph), cephosd.New(stored.Ceph)
 	switch a := action.(type) {
-	case Set:
-		if a.Value.FromSecret {
-			return conf.SetSecret(ctx, a.Option.Who, a.Option.Name, a.Value.Text)
-		}
-		return conf.Set(ctx, a.Option.Who, a.Option.Name, a.Value.Text.Reveal(), false)
-	case Remove:
-		return conf.Remove(ctx, a.Option.Who, a.Option.Name)
+	case Settle:
+		return a.Do(ctx, conf)
 	case Ratio:
 		switch a.Name {
 		case "full":

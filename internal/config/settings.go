@@ -8,14 +8,17 @@
 package config
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -34,6 +37,8 @@ type Value struct {
 	Text ceph.Secret
 	// FromSecret keeps the value out of messages.
 	FromSecret bool
+	// From names the field or the object that asks for it.
+	From string
 }
 
 func plain(s string) Value { return Value{Text: ceph.NewSecret(s)} }
@@ -85,7 +90,7 @@ func wanted(spec *cephv1.ClusterSpec, secrets map[Option]Value) map[Option]Value
 	opts := base(spec)
 	for who, m := range spec.CephConfig {
 		for k, v := range m {
-			opts[Option{who, name(k)}] = plain(v)
+			opts[Option{who, name(k)}] = Value{Text: ceph.NewSecret(v), From: fmt.Sprintf("spec.cephConfig[%s][%s]", who, k)}
 		}
 	}
 	maps.Copy(opts, secrets)
@@ -143,6 +148,44 @@ type Set struct {
 
 // String implements kit.Action.
 func (s Set) String() string { return "setting " + s.Option.String() }
+
+// Do sends the command. Ceph quotes a value that it does not take, so what it says of
+// one from a Secret goes no further.
+func (s Set) Do(ctx context.Context, conf cephconfig.Client) error {
+	if !s.Value.FromSecret {
+		return conf.Set(ctx, s.Option.Who, s.Option.Name, s.Value.Text.Reveal(), false)
+	}
+	err := conf.SetSecret(ctx, s.Option.Who, s.Option.Name, s.Value.Text)
+	if errno := ceph.Errno(err); errno != 0 {
+		return &ceph.Error{Prefix: "config set", Errno: errno}
+	}
+	return err
+}
+
+// isRefusal says that Ceph does not take an option or its value, whenever it is asked.
+func isRefusal(err error) bool {
+	errno := ceph.Errno(err)
+	return errno == syscall.EINVAL || errno == syscall.ENOENT
+}
+
+// refusal is a refused option for the user: where it comes from, and what Ceph says
+// unless that could quote a secret.
+func (s Set) refusal(err error) string {
+	from := s.Value.From
+	if from == "" {
+		from = s.Option.String()
+	} else if !strings.Contains(from, s.Option.Name) {
+		from += ": " + s.Option.String()
+	}
+	if s.Value.FromSecret {
+		return from + ": Ceph does not take the value in the Secret, or does not know the option"
+	}
+	var said *ceph.Error
+	if errors.As(err, &said) && said.Status != "" {
+		return from + ": " + said.Status
+	}
+	return from + ": " + err.Error()
+}
 
 // Remove removes an option.
 type Remove struct{ Option Option }
