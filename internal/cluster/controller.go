@@ -12,6 +12,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -33,6 +35,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/podspec"
 	"github.com/castellan-storage/castellan/internal/release"
 	"github.com/castellan-storage/castellan/internal/settings"
@@ -83,6 +86,9 @@ type Seen struct {
 	Traces  identity.Traces
 	// Other is the CephCluster of the namespace that came first, if not this one.
 	Other string
+	// Shares says which other CephCluster keeps its data in the same directory of a node,
+	// "" for none.
+	Shares string
 	// Said is what the version pod has said of the wanted image, Job the state of its
 	// Job.
 	Said     string
@@ -116,7 +122,7 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 		return Seen{}, err
 	}
 	seen.Cluster = pods.Cluster(cl, c.Operator, set, seen.Stored.Identity.FSID, "")
-	for _, look := range []func(context.Context, *cephv1.CephCluster, *Seen) error{c.others, c.traces, c.version, c.ceph} {
+	for _, look := range []func(context.Context, *cephv1.CephCluster, *Seen) error{c.others, c.sharing, c.traces, c.version, c.ceph} {
 		if err := look(ctx, cl, &seen); err != nil {
 			return Seen{}, err
 		}
@@ -169,6 +175,63 @@ func first(a, b *cephv1.CephCluster) bool {
 		return a.CreationTimestamp.Before(&b.CreationTimestamp)
 	}
 	return a.Name < b.Name
+}
+
+// sharing finds another CephCluster, of another namespace, that keeps its data in the
+// same directory of the same node: mon a of both would have one store. A cluster that
+// has been founded is not stopped by this any more.
+func (c *Controller) sharing(ctx context.Context, cl *cephv1.CephCluster, seen *Seen) error {
+	if seen.Stored.Founded || pods.Founded(cl) || cl.Spec.External.Enable {
+		return nil
+	}
+	list, err := kube.List(ctx, c.Cache, &cephv1.CephClusterList{})
+	if err != nil {
+		return fmt.Errorf("listing CephClusters: %w", err)
+	}
+	var nodes *corev1.NodeList
+	for i := range list.Items {
+		o := &list.Items[i]
+		if o.Namespace == cl.Namespace || o.Spec.External.Enable || path.Clean(o.Spec.DataDirHostPath) != path.Clean(cl.Spec.DataDirHostPath) || !pods.Founded(o) && !first(o, cl) {
+			continue
+		}
+		if nodes == nil {
+			if nodes, err = kube.List(ctx, c.Cache, &corev1.NodeList{}); err != nil {
+				return fmt.Errorf("listing nodes: %w", err)
+			}
+		}
+		mine, theirs := hosts(cl, nodes.Items), hosts(o, nodes.Items)
+		for _, n := range slices.Sorted(maps.Keys(mine)) {
+			if theirs[n] {
+				seen.Shares = fmt.Sprintf("CephCluster %s/%s, which may run on node %s too", o.Namespace, o.Name, n)
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// hosts are the nodes that a cluster's mons, mgrs and OSDs may come to.
+func hosts(cl *cephv1.CephCluster, nodes []corev1.Node) map[string]bool {
+	out := map[string]bool{}
+	for _, key := range []cephv1.KeyType{cephv1.KeyMon, cephv1.KeyMgr} {
+		na := cl.Spec.Placement.ForDaemon(key).NodeAffinity
+		var want *nodeaffinity.NodeSelector
+		if na != nil && na.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			var err error
+			if want, err = nodeaffinity.NewNodeSelector(na.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+				continue // no pod with such an affinity is made
+			}
+		}
+		for i := range nodes {
+			if want == nil || want.Match(&nodes[i]) {
+				out[nodes[i].Name] = true
+			}
+		}
+	}
+	for _, n := range selection.Resolve(&cl.Spec, nodes, corev1.LabelHostname).Nodes {
+		out[n.Name] = true
+	}
+	return out
 }
 
 // traces looks, live, for signs of a cluster that has been here. Any failure is
@@ -248,6 +311,13 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	}
 	if err := check(cl); err != nil {
 		return kit.Plan{Err: err}
+	}
+	if seen.Shares != "" {
+		return kit.Plan{Wait: &kit.Wait{
+			Reason: kit.ReasonInvalidSpec, Blocked: true, For: time.Minute,
+			Message: fmt.Sprintf("spec.dataDirHostPath: %q is used by %s; their mons and sockets would be in each other's way", cl.Spec.DataDirHostPath, seen.Shares),
+			Hint:    "write another directory, or keep the daemons of the two on different nodes by spec.placement",
+		}}
 	}
 	if cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{Wait: &kit.Wait{

@@ -1109,3 +1109,34 @@ func TestMetricsCountEndsAndEffects(t *testing.T) {
 		t.Errorf("no pass is counted as done: %v", got)
 	}
 }
+
+// An object with a resourceVersion is applied onto that version or not at all.
+func TestApplyOntoWhatWasRead(t *testing.T) {
+	b := newBench(t, keepOptions(), newKeep("ns", "a", 1))
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "list"}, Data: map[string]string{"x": "1"}}
+	if err := b.c.Create(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	read := cm.DeepCopy()
+	read.Data["x"] = "2"
+	b.keeper.plan = func(*Keep, keepState) kit.Plan { return kit.Plan{Apply: []kit.Object{read.DeepCopy()}} }
+	cm.Data["x"] = "somebody's"
+	if err := b.c.Update(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	value := func() string {
+		t.Helper()
+		got := &corev1.ConfigMap{}
+		if err := b.c.Get(t.Context(), key("ns", "list"), got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Data["x"]
+	}
+	if res, err := b.pass(); err != nil || res.RequeueAfter == 0 || value() != "somebody's" {
+		t.Errorf("want another look and nothing written: %v %v %q", res, err, value())
+	}
+	read.ResourceVersion = cm.ResourceVersion
+	if _, err := b.pass(); err != nil || value() != "2" {
+		t.Errorf("%v %q", err, value())
+	}
+}

@@ -66,6 +66,13 @@ func (w *World) Pull(node, name string) *Disk {
 	return nil
 }
 
+// Put puts a disk back into a node.
+func (w *World) Put(node string, d *Disk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[node].Disks = append(w.nodes[node].Disks, d)
+}
+
 // DiskOfOSD gives the node and the disk on which an OSD of that uuid is.
 func (w *World) DiskOfOSD(uuid string) (node string, d *Disk) {
 	w.mu.Lock()

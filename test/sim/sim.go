@@ -660,6 +660,13 @@ func (w *World) osds(runs map[string]*corev1.Pod) {
 				}
 			}
 		}
+		for _, c := range p.Spec.Containers {
+			for _, e := range c.Env {
+				if req.UUID == "" && e.Name == "ROOK_OSD_UUID" {
+					req.UUID = e.Value // a pod that another operator has made
+				}
+			}
+		}
 		disk := w.diskOf(p.Spec.NodeName, req.UUID)
 		if disk == nil {
 			continue // no such disk on this node: the pod does not start
@@ -882,4 +889,26 @@ func (w *World) Held() map[string]string {
 		}
 	}
 	return held
+}
+
+// Prepare makes an OSD on a disk, as a node does, and gives its id and uuid.
+func (w *World) Prepare(ctx context.Context, node, disk, fsid string) (int, string, error) {
+	uuid := w.Ceph.NewUUID()
+	key, err := identity.NewKey(rand.Reader, identity.AES256K, time.Now())
+	if err != nil {
+		return 0, "", err
+	}
+	id, err := cephosd.New(w.Ceph).NewOSD(ctx, uuid, -1, cephosd.Secrets{CephxSecret: key})
+	if err != nil {
+		return 0, "", err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.nodes[node].Disks {
+		if d.Name == disk {
+			d.OSD = &device.OSD{ID: id, UUID: uuid, FSID: fsid, Role: device.RoleBlock}
+			return id, uuid, nil
+		}
+	}
+	return 0, "", fmt.Errorf("%s has no disk %s", node, disk)
 }
