@@ -122,6 +122,7 @@ func batch(v choice.Verdict, devices []device.Device) Command {
 		args = append(args, "--db-devices", meta)
 		if c.DatabaseSizeMB > 0 {
 			args = append(args, "--block-db-size", bytesOf(c.DatabaseSizeMB))
+			args = append(args, slots(devices, c)...)
 		}
 	}
 	return Command{
@@ -129,6 +130,24 @@ func batch(v choice.Verdict, devices []device.Device) Command {
 		MetadataDevice: meta, OSDs: per, Encrypted: c.Encrypted,
 	}
 }
+
+// slots tells ceph-volume how many databases the metadata device is to hold. Without
+// it, it takes those of this call for all, and says of a device that holds one already
+// that none is available.
+func slots(devices []device.Device, c choice.Config) []string {
+	i := device.Find(devices, c.MetadataDevice)
+	if i < 0 || devices[i].Size < lvmOverhead {
+		return nil
+	}
+	if n := (devices[i].Size - lvmOverhead) / (c.DatabaseSizeMB << 20); n > 0 {
+		return []string{"--block-db-slots", strconv.FormatUint(n, 10)}
+	}
+	return nil
+}
+
+// lvmOverhead is what LVM keeps of a device at most: its own metadata (1 MiB, aligned)
+// and less than one extent of 4 MiB at the end.
+const lvmOverhead = 8 << 20
 
 func addToBatch(c Command, v choice.Verdict) Command {
 	c.Args = append(slices.Clone(c.Args), v.Device.Path)

@@ -17,7 +17,7 @@ func use(name string, typ device.Type, c choice.Config, links ...string) choice.
 
 func TestCommands(t *testing.T) {
 	devices := []device.Device{
-		{Name: "nvme0n1", Path: "/dev/nvme0n1", Type: device.Disk},
+		{Name: "nvme0n1", Path: "/dev/nvme0n1", Type: device.Disk, Size: 10 << 30},
 		{Name: "nvme1n1p2", Path: "/dev/nvme1n1p2", Type: device.Partition},
 		{Name: "dm-7", Path: "/dev/mapper/fast-db0", Type: device.LVM, Links: []string{"/dev/fast/db0"}},
 	}
@@ -49,8 +49,8 @@ func TestCommands(t *testing.T) {
 			use("sdb", device.Disk, choice.Config{MetadataDevice: "nvme0n1", DatabaseSizeMB: 1024}),
 			use("sdc", device.Disk, choice.Config{MetadataDevice: "nvme0n1", DatabaseSizeMB: 1024}),
 		}, []string{
-			"ceph-volume lvm batch --prepare --bluestore --yes --no-systemd --osds-per-device 1 --db-devices /dev/nvme0n1 --block-db-size 1073741824 -- /dev/sdb",
-			"ceph-volume lvm batch --prepare --bluestore --yes --no-systemd --osds-per-device 1 --db-devices /dev/nvme0n1 --block-db-size 1073741824 -- /dev/sdc",
+			"ceph-volume lvm batch --prepare --bluestore --yes --no-systemd --osds-per-device 1 --db-devices /dev/nvme0n1 --block-db-size 1073741824 --block-db-slots 9 -- /dev/sdb",
+			"ceph-volume lvm batch --prepare --bluestore --yes --no-systemd --osds-per-device 1 --db-devices /dev/nvme0n1 --block-db-size 1073741824 --block-db-slots 9 -- /dev/sdc",
 		}},
 		{"partition as database", []choice.Verdict{use("sdb", device.Disk, choice.Config{MetadataDevice: "nvme1n1p2"})}, []string{
 			"ceph-volume lvm prepare --bluestore --no-systemd --data /dev/sdb --block.db /dev/nvme1n1p2",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,6 +139,10 @@ func (j *job) whole(ctx context.Context, o device.Found, f facts) (bool, error) 
 			return true, nil
 		}
 		path = "/dev/mapper/" + open[0].Name
+	} else if o.VG != "" {
+		if err := j.activate(ctx, o.VG); err != nil {
+			return false, err
+		}
 	}
 	head, err := j.node.Head(ctx, path)
 	if err != nil {
@@ -157,14 +162,36 @@ func (j *job) whole(ctx context.Context, o device.Found, f facts) (bool, error) 
 // an earlier attempt away, makes missing volumes again and tries the disk.
 func (j *job) ready(ctx context.Context, p *plan) error {
 	lvs := j.parts()
-	if p.stale != nil {
-		lvs = append(lvs, lvOf(*p.stale))
+	groups := map[string]bool{}
+	for _, l := range lvs {
+		groups[l.VG] = p.dbDisk == nil || l.VG != p.dbVG
+	}
+	for _, vg := range slices.Sorted(maps.Keys(groups)) {
+		if groups[vg] {
+			if err := j.activate(ctx, vg); err != nil {
+				return err
+			}
+		}
+	}
+	var gone []volume.LV
+	for _, l := range []*volume.LV{p.stale, p.old} {
+		if l != nil {
+			gone, lvs = append(gone, *l), append(lvs, lvOf(*l))
+		}
 	}
 	if err := j.shut(ctx, lvs); err != nil {
 		return err
 	}
-	if p.stale != nil {
-		if err := j.lvm(ctx, "lvremove", "--yes", p.stale.Full()); err != nil {
+	if p.dbDisk != nil {
+		if err := j.try(ctx, *p.dbDisk); err != nil {
+			return err
+		}
+		if err := j.lvm(ctx, "vgcreate", "--yes", p.dbVG, p.dbDisk.Path); err != nil {
+			return fmt.Errorf("making a volume group on %s: %w", j.req.DBDevice, err)
+		}
+	}
+	for _, l := range gone {
+		if err := j.lvm(ctx, "lvremove", "--yes", l.Full()); err != nil {
 			return err
 		}
 	}
@@ -211,6 +238,14 @@ func (j *job) shut(ctx context.Context, lvs []request.LV) error {
 	}
 	if _, err := j.node.Close(ctx, lvs); err != nil {
 		return refuse(request.MappingOpen, "%w", err)
+	}
+	return nil
+}
+
+// activate makes a group's volumes devices: after a restart nobody may have done so.
+func (j *job) activate(ctx context.Context, vg string) error {
+	if err := j.lvm(ctx, "vgchange", "--activate", "y", vg); err != nil {
+		return fmt.Errorf("activating the volume group %s: %w", vg, err)
 	}
 	return nil
 }
@@ -274,11 +309,14 @@ func (j *job) dataVolume(ctx context.Context, p plan) error {
 			return fmt.Errorf("making a volume group on %s: %w", j.req.Device, err)
 		}
 	}
-	share := strconv.Itoa(100/p.slots) + "%VG"
-	if p.slots == 1 {
-		share = "100%FREE"
+	how, much := "--extents", "100%FREE"
+	switch {
+	case p.size > 0:
+		how, much = "--size", strconv.FormatUint(p.size, 10)+"b"
+	case p.slots > 1:
+		much = strconv.Itoa(100/p.slots) + "%VG"
 	}
-	if err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--extents", share, "--name", p.lv, p.vg); err != nil {
+	if err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", how, much, "--name", p.lv, p.vg); err != nil {
 		return fmt.Errorf("making a volume on %s: %w", j.req.Device, err)
 	}
 	return nil
@@ -346,7 +384,7 @@ func (j *job) snapshot(ctx context.Context, p plan, lvs []volume.LV) (heads, err
 	for _, l := range lvs {
 		own := slices.ContainsFunc(j.parts(), func(w request.LV) bool { return w.VG == l.VG && w.Name == l.Name })
 		shared := l.VG == p.vg || slices.ContainsFunc(j.parts(), func(w request.LV) bool { return w.VG == l.VG })
-		if !shared || l.VG == p.vg && l.Name == p.lv {
+		if !shared || l.VG == p.vg && (l.Name == p.lv || p.old != nil && l.Name == p.old.Name) {
 			continue
 		}
 		head, err := j.node.Head(ctx, l.Path)

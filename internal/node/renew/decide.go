@@ -39,6 +39,13 @@ type plan struct {
 	// stale is what an earlier attempt has left: its volume, or its label on the disk.
 	stale    *volume.LV
 	staleRaw bool
+	// old is the destroyed OSD's own data volume, whose place the new one takes.
+	old *volume.LV
+	// size of the data volume in bytes; 0 for all that is free, or the OSD's share.
+	size uint64
+	// dbDisk gets the volume group dbVG for databases; nil if it is there already.
+	dbDisk *device.Device
+	dbVG   string
 	// remake are volumes that are missing and have to be made again.
 	remake   []request.LV
 	warnings []string
@@ -69,11 +76,14 @@ func decide(req request.Replace, f facts) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	if err := p.newMetadata(req, f); err != nil {
+		return plan{}, err
+	}
 	for _, part := range []*request.LV{req.DB, req.WAL} {
 		if part == nil {
 			continue
 		}
-		missing, err := metadata(req, *part, f)
+		missing, err := p.metadata(req, *part, f)
 		if err != nil {
 			return plan{}, err
 		}
@@ -136,6 +146,11 @@ func (p *plan) bare(req request.Replace, f facts) error {
 // volumes of this replacement.
 func (p *plan) group(req request.Replace, f facts) error {
 	vg := volume.FindVG(f.vgs, p.vg)
+	if req.Data != nil && vg == nil {
+		if vg = volume.FindVG(f.vgs, req.Data.VG); vg != nil {
+			p.vg, p.size = vg.Name, req.Data.Size
+		}
+	}
 	if vg == nil {
 		if len(p.disk.OSDs) > 0 {
 			o := p.disk.OSDs[0]
@@ -159,6 +174,13 @@ func (p *plan) group(req request.Replace, f facts) error {
 			return refuse(request.DiskInUse, "%s holds a live OSD (%s)", l.Full(), l.OSDUUID())
 		case l.Name == p.lv:
 			p.stale = &l
+		case req.Data != nil && l.Name == req.Data.Name && p.vg == req.Data.VG:
+			if l.UUID != req.Data.UUID || l.OSD() != req.OSD || l.OSDUUID() != req.OldUUID {
+				return refuse(request.DiskInUse, "%s is not the destroyed osd.%d's volume: its uuid is %s, and it is tagged as of osd.%d (%s)", l.Full(), req.OSD, l.UUID, l.OSD(), l.OSDUUID())
+			}
+			p.old = &l
+		case req.Data != nil && p.vg == req.Data.VG:
+			// Another OSD's, which has its share of this disk and keeps it.
 		case !ours[l.Name]:
 			return refuse(request.DiskInUse, "%s holds the volume %s, which is not of this replacement", req.Device, l.Full())
 		}
@@ -181,12 +203,14 @@ func blank(ref string, d device.Device) error {
 
 // metadata checks the database's or WAL's volume; missing says that it has to be made
 // again, for which there is room.
-func metadata(req request.Replace, want request.LV, f facts) (missing bool, err error) {
+func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing bool, err error) {
 	full := want.VG + "/" + want.Name
 	lv := volume.FindLV(f.lvs, want.VG, want.Name)
 	if lv == nil {
 		vg := volume.FindVG(f.vgs, want.VG)
 		switch {
+		case p.dbDisk != nil && want.VG == p.dbVG && want.Size > 0:
+			return true, nil // the group is made first; lvcreate tells whether there is room
 		case vg == nil:
 			return false, refuse(request.DBMissing, "the volume group %s of the database is not on this node: its device is lost", want.VG)
 		case slices.Contains(vg.PVs, "[unknown]"):
@@ -211,4 +235,57 @@ func metadata(req request.Replace, want request.LV, f facts) (missing bool, err 
 		return false, refuse(request.DBForeign, "nothing says whose %s is: it has no tags, and its uuid is not recorded", full)
 	}
 	return false, nil
+}
+
+// moved is the request with the database and WAL in the volume group of the new
+// metadata device.
+func moved(req request.Replace) request.Replace {
+	if req.DBDevice == "" {
+		return req
+	}
+	for _, part := range []**request.LV{&req.DB, &req.WAL} {
+		if *part != nil {
+			lv := **part
+			lv.VG, lv.UUID = "ceph-"+volume.Named("db", req.FSID, lv.VG, req.DBSerial, req.DBDevice), ""
+			*part = &lv
+		}
+	}
+	return req
+}
+
+// newMetadata checks the disk that takes the lost metadata device's place: blank, or
+// with the group that an earlier OSD's rebuild has made on it.
+func (p *plan) newMetadata(req request.Replace, f facts) error {
+	if req.DBDevice == "" {
+		return nil
+	}
+	switch {
+	case req.DB == nil:
+		return refuse(request.NodeUnreadable, "a metadata device is given for an OSD without a database")
+	case req.WAL != nil && req.WAL.VG != req.DB.VG:
+		return refuse(request.NodeUnreadable, "database and WAL were on different devices: only one can be replaced at a time")
+	}
+	i := device.Find(f.seen.Devices, req.DBDevice)
+	if i < 0 {
+		return refuse(request.DiskMissing, "this node has no %s", req.DBDevice)
+	}
+	d := f.seen.Devices[i]
+	vg := volume.FindVG(f.vgs, req.DB.VG)
+	switch {
+	case req.DBSerial != "" && d.Serial != req.DBSerial:
+		return refuse(request.WrongDisk, "%s has the serial %q, not %q", req.DBDevice, d.Serial, req.DBSerial)
+	case d.Type != device.Disk && (d.Type != device.Loop || !req.AllowLoop) || d.Name == p.disk.Name:
+		return refuse(request.WrongDisk, "%s is no whole disk of its own", req.DBDevice)
+	case vg != nil && (len(vg.PVs) != 1 || !d.Answers(vg.PVs[0])):
+		return refuse(request.DiskInUse, "the volume group %s lies on %s, not on %s alone", vg.Name, strings.Join(vg.PVs, ", "), req.DBDevice)
+	case vg != nil:
+		return nil
+	case d.ReadOnly || len(d.Mounts) > 0 || len(d.OSDs) > 0:
+		return refuse(request.DiskInUse, "%s is read-only, mounted or holds an OSD", req.DBDevice)
+	}
+	if err := blank(req.DBDevice, d); err != nil {
+		return err
+	}
+	p.dbDisk, p.dbVG = &d, req.DB.VG
+	return nil
 }

@@ -246,6 +246,10 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 		return w.listLVs(), nil
 	case "vgs":
 		return w.listVGs(), nil
+	case "vgchange":
+		if w.vgs[last] == "" {
+			return nil, errors.New("no volume group " + last)
+		}
 	case "vgcreate":
 		w.writes = append(w.writes, last)
 		w.vgs[args[1]], w.free[args[1]] = last, w.disks[last].Size

@@ -82,6 +82,7 @@ func refuse(reason request.Reason, format string, args ...any) error {
 // Run carries out the request. It always has an answer; err repeats it as an error
 // unless it is Done.
 func Run(ctx context.Context, node Node, runner run.Runner, req request.Replace, now func() time.Time) (Outcome, error) {
+	req = moved(req)
 	j := &job{node: node, run: runner, req: req, now: now}
 	j.out.Replaced = request.Replaced{OSD: req.OSD, OldUUID: req.OldUUID, Device: req.Device, Serial: req.Serial, Slot: request.SlotUnknown, DB: req.DB, WAL: req.WAL, Seconds: map[string]float64{}}
 	err := j.do(ctx)

@@ -57,6 +57,16 @@ type Replace struct {
 	// are several: each gets its share of the new disk by a request of its own, one
 	// after the other. Empty for an OSD that has a disk to itself.
 	Set []string `json:"set,omitempty"`
+	// Data, where it is set, is the destroyed OSD's own data volume, on Device: the disk
+	// is kept, and the volume on it is made anew. That is how OSDs are rebuilt whose
+	// metadata device was lost. The volume's uuid and its tags must be the OSD's.
+	Data *LV `json:"data,omitempty"`
+	// DBDevice, where it is set, is a blank disk that takes the place of the lost
+	// metadata device: DB and WAL are made on it with their recorded names and sizes, in
+	// a volume group that all OSDs with the same DBDevice and the same former group
+	// share. DBSerial is that disk's.
+	DBDevice string `json:"dbDevice,omitempty"`
+	DBSerial string `json:"dbSerial,omitempty"`
 	// Siblings share a volume group with DB or WAL.
 	Siblings  []Sibling `json:"siblings,omitempty"`
 	AllowLoop bool      `json:"allowLoop,omitempty"`
