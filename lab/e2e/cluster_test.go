@@ -134,6 +134,10 @@ func measured(t *testing.T, name string, value any) {
 func measuredStages(t *testing.T, stages []ceph.Stage) {
 	t.Helper()
 	for _, s := range stages {
+		if !s.Milestone {
+			t.Logf("%6.1fs  %s", s.At.Seconds(), s.Name)
+			continue
+		}
 		measured(t, "bring-up/"+strings.ReplaceAll(s.Name, " ", "-"), s.At)
 	}
 }

@@ -1,0 +1,418 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/castellan-storage/castellan/lab/build"
+	"github.com/castellan-storage/castellan/lab/ceph"
+	"github.com/castellan-storage/castellan/lab/cluster/control"
+	"github.com/castellan-storage/castellan/lab/disk"
+	"github.com/castellan-storage/castellan/lab/image"
+	"github.com/castellan-storage/castellan/lab/load"
+	"github.com/castellan-storage/castellan/lab/testlab"
+)
+
+// TestNodesAndOperators has a node join a cluster that runs, edits the spec in right
+// and wrong ways, and brings another operator.
+func TestNodesAndOperators(t *testing.T) {
+	c := start(t, "e2enodes", 4)
+	const late = "node4"
+	c.lab.Node(t, late, control.Stop)
+	c.lab.MustKubectl(t, "delete", "node", late)
+	c.ceph.OSDs--
+	ok := t.Run("from nothing to HEALTH_OK", func(t *testing.T) {
+		c.ceph.Out = lineWriter{t}
+		testBringUp(t, c)
+	})
+	if !ok {
+		return
+	}
+	for _, p := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"the spec is edited", testSpecEdits},
+		{"another operator comes", testOperatorUpgrade},
+		{"a node is added", func(t *testing.T, c *cluster) { testAddNode(t, c, late) }},
+	} {
+		t.Run(p.name, func(t *testing.T) {
+			c.ceph.Out = lineWriter{t}
+			p.run(t, c)
+			c.readBack(t)
+		})
+	}
+	t.Run("no panic and no key in the open", func(t *testing.T) { c.searchSecrets(t) })
+}
+
+// testAddNode starts a machine that Kubernetes did not know: its disk becomes an OSD
+// without anybody asking.
+func testAddNode(t *testing.T, c *cluster, name string) {
+	begun := time.Now()
+	c.lab.Node(t, name, control.Start)
+	testlab.Until(t, long, name+" is Ready", func(ctx context.Context) error {
+		n, err := c.lab.Kube().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, cond := range n.Status.Conditions {
+			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+	ready := time.Now()
+	measured(t, "node-added/from-start-to-Ready", ready.Sub(begun))
+	c.ceph.OSDs++
+	testlab.Until(t, long, "an OSD of the node is up", func(ctx context.Context) error {
+		s, err := c.state(ctx)
+		if err == nil && s.Status.OSD.Up != c.ceph.OSDs {
+			err = fmt.Errorf("%d OSDs are up", s.Status.OSD.Up)
+		}
+		return err
+	})
+	measured(t, "node-added/from-Ready-to-OSD-up", time.Since(ready))
+	if got := c.nodeOf(t, fmt.Sprintf("app=rook-ceph-osd,topology-location-host=%s", name)); got != "" && got != name {
+		t.Errorf("the new OSD runs on %s", got)
+	}
+	c.untilHealthy(t, long, c.ceph.OSDs)
+	measured(t, "node-added/until-clean", time.Since(ready))
+}
+
+// testSpecEdits changes what can be changed at any time, and makes mistakes: each is
+// a condition that names the field, and changes nothing.
+func testSpecEdits(t *testing.T, c *cluster) {
+	option := func(ctx context.Context) (string, error) {
+		var dump []struct{ Section, Name, Value string }
+		if err := c.ask(ctx, &dump, "config", "dump"); err != nil {
+			return "", err
+		}
+		for _, o := range dump {
+			if o.Section == "global" && o.Name == "osd_max_backfills" {
+				return o.Value, nil
+			}
+		}
+		return "", nil
+	}
+	for _, e := range []struct{ name, patch, want string }{
+		{"set", `{"spec":{"cephConfig":{"global":{"osd_max_backfills":"2"}}}}`, "2"},
+		{"changed", `{"spec":{"cephConfig":{"global":{"osd_max_backfills":"3"}}}}`, "3"},
+		{"removed", `{"spec":{"cephConfig":null}}`, ""},
+	} {
+		begun := time.Now()
+		c.patch(t, e.patch)
+		testlab.Until(t, long, "the option is "+e.name, func(ctx context.Context) error {
+			got, err := option(ctx)
+			if err == nil && got != e.want {
+				err = fmt.Errorf("it is %q", got)
+			}
+			return err
+		})
+		measured(t, "spec-edit/option-"+e.name, time.Since(begun))
+	}
+	before := c.objects(t, wish)
+	for _, e := range []struct{ field, wrong, right string }{
+		{"spec.mon.count", `{"spec":{"mon":{"count":4}}}`, `{"spec":{"mon":{"count":3}}}`},
+		{"deviceFilter", `{"spec":{"storage":{"deviceFilter":"sd["}}}`, `{"spec":{"storage":{"deviceFilter":null}}}`},
+		{"node9", `{"spec":{"storage":{"useAllNodes":false,"nodes":[{"name":"node9"},{"name":"node1"},{"name":"node2"},{"name":"node3"}]}}}`,
+			`{"spec":{"storage":{"useAllNodes":true,"nodes":null}}}`},
+	} {
+		begun := time.Now()
+		c.patch(t, e.wrong)
+		testlab.Until(t, long, "a condition names "+e.field, func(ctx context.Context) error {
+			s, err := c.state(ctx)
+			if err != nil {
+				return err
+			}
+			for _, cond := range s.Status.Conditions {
+				if cond.Status == "False" && strings.Contains(cond.Message, e.field) {
+					return nil
+				}
+			}
+			return errors.New("none does")
+		})
+		measured(t, "bad-spec/"+e.field+"-is-named", time.Since(begun))
+		c.patch(t, e.right)
+		testlab.Until(t, long, "the cluster is Ready", c.ready)
+	}
+	c.untilHealthy(t, long, c.ceph.OSDs)
+	// The CephCluster itself has another generation, and conditions.
+	after := c.objects(t, wish)
+	for _, m := range []map[string]string{before, after} {
+		delete(m, "cephclusters/rook-ceph")
+	}
+	if diff := changes(daemonsOf(before), daemonsOf(after)); len(diff) > 0 {
+		t.Errorf("specs that cannot be have changed:\n%s", strings.Join(diff, "\n"))
+	}
+}
+
+// daemonsOf are the Deployments, Services and pods of daemons.
+func daemonsOf(objects map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, v := range objects {
+		for _, kind := range []string{"deployments/", "services/", "pods/rook-ceph-mon-", "pods/rook-ceph-mgr-"} {
+			if strings.HasPrefix(name, kind) {
+				out[name] = v
+			}
+		}
+		if strings.HasPrefix(name, "pods/rook-ceph-osd-") && !strings.HasPrefix(name, "pods/rook-ceph-osd-prepare") {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// nextImage is another operator.
+const nextImage = "localhost/castellan:next"
+
+// testOperatorUpgrade brings an operator of another image. No daemon restarts.
+func testOperatorUpgrade(t *testing.T, c *cluster) {
+	c.loadNext(t)
+	restarts := func() map[string]int32 {
+		list, err := c.lab.Kube().CoreV1().Pods(ceph.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "rook_cluster=" + ceph.Namespace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]int32{}
+		for _, p := range list.Items {
+			if p.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			for _, s := range p.Status.ContainerStatuses {
+				out[string(p.UID)+"/"+p.Name+"/"+s.Name] = s.RestartCount
+			}
+		}
+		return out
+	}
+	before, daemons := restarts(), daemonsOf(c.objects(t, wish))
+	delete(daemons, "deployments/rook-ceph-operator")
+	if len(before) < 3+2+c.ceph.OSDs {
+		t.Fatalf("only %d containers run: %v", len(before), before)
+	}
+	old, err := c.operatorProcess(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	c.lab.MustKubectl(t, "-n", ceph.Namespace, "set", "image", "deployment/rook-ceph-operator", "rook-ceph-operator="+nextImage)
+	c.lab.MustKubectl(t, "-n", ceph.Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=120s")
+	c.newProcess(t, old.pid)
+	measured(t, "operator-upgrade/until-it-runs", time.Since(begun))
+	measured(t, "operator-upgrade/process-start-to-idle", c.idle(t, long))
+	c.untilHealthy(t, long, c.ceph.OSDs)
+	after := restarts()
+	for name, n := range before {
+		if got, there := after[name]; !there || got != n {
+			t.Errorf("%s: restarted %d times before, %d after, there %v", name, n, got, there)
+		}
+	}
+	now := daemonsOf(c.objects(t, wish))
+	delete(now, "deployments/rook-ceph-operator")
+	for name := range daemons {
+		if strings.HasPrefix(name, "pods/") && daemons[name] != now[name] {
+			t.Errorf("%s: %s, then %s", name, daemons[name], now[name])
+		}
+	}
+	// The image of castellan-node in the daemons' Deployments is the old one, or they
+	// would have restarted.
+	deps, err := c.deployments(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range deps {
+		if !strings.HasPrefix(name, "rook-ceph-osd-") {
+			continue
+		}
+		if got := d.Spec.Template.Spec.InitContainers[0].Image; got != ceph.OperatorImage {
+			t.Errorf("%s has castellan-node from %s", name, got)
+		}
+	}
+}
+
+// loadNext gives the lab's nodes the operator under another name, and with another
+// content.
+func (c *cluster) loadNext(t *testing.T) {
+	t.Helper()
+	dir := os.Getenv(envBin)
+	if dir == "" {
+		dir = filepath.Join(repository, "bin")
+	}
+	note := filepath.Join(t.TempDir(), "next")
+	if err := os.WriteFile(note, []byte("another image\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var adds []image.Add
+	for _, a := range []string{filepath.Join(dir, "castellan") + ":/usr/local/bin/castellan", filepath.Join(dir, "castellan-node") + ":/usr/local/bin/castellan-node", note + ":/usr/local/share/next"} {
+		add, err := image.ParseAdd(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adds = append(adds, add)
+	}
+	if _, _, err := load.Image(t.Context(), nextImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, adds, build.Options{NoInstall: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disks are what lies on all disks of the lab, by node and slot.
+func (c *cluster) disks(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, n := range c.lab.Status(t).Nodes {
+		for i, d := range n.Disks {
+			out[fmt.Sprintf("%s/%d", n.Name, i)] = d.Content.String()
+		}
+	}
+	return out
+}
+
+// stores are the directories of mons and OSDs that nodes have.
+func (c *cluster) stores(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, n := range c.lab.Status(t).Nodes {
+		r, err := c.lab.Exec(t.Context(), n.Name, "find", "/var/lib/rook", "-mindepth", "1", "-maxdepth", "2", "-not", "-name", "exporter")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(r.Stdout) {
+			out = append(out, n.Name+":"+strings.TrimSpace(line))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// gone waits until the CephCluster is.
+func (c *cluster) gone(t *testing.T) {
+	t.Helper()
+	testlab.Until(t, long, "the CephCluster is gone", func(ctx context.Context) error {
+		s, err := c.state(ctx)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		_, msg := s.condition("DeletionIsBlocked")
+		return errors.Join(err, fmt.Errorf("it is still there: %s: %s", s.Status.Message, msg))
+	})
+}
+
+// nothingLeft waits until the namespace holds nothing of the cluster.
+func (c *cluster) nothingLeft(t *testing.T) {
+	t.Helper()
+	users := map[string]bool{
+		"configmaps/rook-ceph-operator-config": true, "configmaps/rook-config-override": true, "configmaps/kube-root-ca.crt": true,
+		"deployments/rook-ceph-operator": true, "deployments/rook-ceph-tools": true, "services/rook-ceph-operator-metrics": true,
+	}
+	testlab.Until(t, long, "nothing of the cluster is left in the namespace", func(context.Context) error {
+		var left []string
+		for name := range c.objects(t, func(u *unstructured.Unstructured) string { return u.GetName() }) {
+			// The tools are the test's own, and wait for the next cluster.
+			if !users[name] && !strings.HasPrefix(name, "serviceaccounts/") && !strings.HasPrefix(name, "pods/rook-ceph-operator-") && !strings.HasPrefix(name, "pods/rook-ceph-tools-") {
+				left = append(left, name)
+			}
+		}
+		if len(left) > 0 {
+			slices.Sort(left)
+			return fmt.Errorf("left: %s", strings.Join(left, ", "))
+		}
+		return nil
+	})
+}
+
+// TestDeletion deletes one cluster without a word, which touches no host, and one with
+// the word that destroys it.
+func TestDeletion(t *testing.T) {
+	t.Run("without confirmation", func(t *testing.T) {
+		c := deletable(t, "e2ekeep")
+		before := c.disks(t)
+		pool := "{apiVersion: ceph.rook.io/v1, kind: CephBlockPool, metadata: {name: needed, namespace: rook-ceph}, spec: {failureDomain: host, replicated: {size: 3}}}"
+		c.lab.Apply(t, pool)
+		begun := time.Now()
+		c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", "rook-ceph", "--wait=false")
+		testlab.Until(t, long, "the deletion is blocked by the pool", func(ctx context.Context) error {
+			s, err := c.state(ctx)
+			if err != nil {
+				return err
+			}
+			if status, msg := s.condition("DeletionIsBlocked"); status != "True" || !strings.Contains(msg, "needed") {
+				return fmt.Errorf("DeletionIsBlocked is %s: %s", status, msg)
+			}
+			return nil
+		})
+		measured(t, "deletion/until-blocker-is-named", time.Since(begun))
+		if err := c.healthy(t.Context(), c.ceph.OSDs); err != nil {
+			t.Errorf("a deletion that is blocked has changed the cluster: %v", err)
+		}
+		c.readBack(t)
+		begun = time.Now()
+		c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephblockpool", "needed", "--timeout=60s")
+		c.gone(t)
+		measured(t, "deletion/without-confirmation", time.Since(begun))
+		c.nothingLeft(t)
+		if diff := changes(before, c.disks(t)); len(diff) > 0 {
+			t.Errorf("disks were touched:\n%s", strings.Join(diff, "\n"))
+		}
+		mons := 0
+		for _, s := range c.stores(t) {
+			if strings.Contains(s, "/mon-") && strings.HasSuffix(s, "/data") {
+				mons++
+			}
+		}
+		if mons != 3 {
+			t.Errorf("%d of 3 stores of mons are left: %v", mons, c.stores(t))
+		}
+	})
+	t.Run("yes-really-destroy-data", func(t *testing.T) {
+		c := deletable(t, "e2edestroy")
+		c.patch(t, `{"spec":{"cleanupPolicy":{"confirmation":"yes-really-destroy-data"}}}`)
+		begun := time.Now()
+		c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", "rook-ceph", "--wait=false")
+		c.gone(t)
+		measured(t, "deletion/with-confirmation", time.Since(begun))
+		c.nothingLeft(t)
+		measured(t, "deletion/until-nothing-is-left", time.Since(begun))
+		for where, what := range c.disks(t) {
+			if what != disk.Blank {
+				t.Errorf("disk %s holds %s", where, what)
+			}
+		}
+		if left := c.stores(t); len(left) > 0 {
+			t.Errorf("left on hosts: %v", left)
+		}
+		// What has been cleaned can be used again at once.
+		ctx, cancel := context.WithTimeout(t.Context(), 2*long)
+		defer cancel()
+		stages, err := c.ceph.Up(ctx)
+		measuredStages(t, stages)
+		if err != nil {
+			t.Fatalf("a new cluster on the cleaned hosts: %v", err)
+		}
+		c.searchSecrets(t)
+	})
+}
+
+// deletable is a lab with a healthy cluster of three nodes with a disk each.
+func deletable(t *testing.T, name string) *cluster {
+	t.Helper()
+	c := start(t, name, 3)
+	testBringUp(t, c)
+	for where, what := range c.disks(t) {
+		if !strings.HasPrefix(what, "osd.") {
+			t.Fatalf("disk %s holds %s", where, what)
+		}
+	}
+	return c
+}
