@@ -2,6 +2,8 @@ package noderun_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -76,6 +78,7 @@ func sharedDB(t *testing.T, encrypted bool) {
 	n.replace(with(map[string]any{"serial": "OTHER"}), "refused", "WrongDisk")
 	n.replace(with(map[string]any{"minSize": 20 * guesttest.GiB}), "refused", "DiskTooSmall")
 	n.replace(with(map[string]any{"device": "/dev/ubdc", "serial": "DISK2"}), "refused", "DiskInUse")
+	n.badDisk(with)
 	check("after what was refused")
 	if encrypted {
 		n.mappingOpen(old, req)
@@ -119,6 +122,21 @@ func sharedDB(t *testing.T, encrypted bool) {
 	}
 }
 
+// badDisk tries a disk whose second half cannot be read: it is found out before
+// anything is claimed.
+func (n *node) badDisk(with func(map[string]any) map[string]any) {
+	n.t.Helper()
+	const half = 5 * guesttest.GiB / 512
+	n.put("/run/castellan/table", fmt.Appendf(nil, "0 %d linear /dev/ubdb 0\n%d %d error\n", half, half, half), 0o600)
+	guesttest.Must(n.t, n.g, "dmsetup", "create", "bad", "/run/castellan/table")
+	loop := strings.TrimSpace(guesttest.Must(n.t, n.g, "losetup", "--find", "--show", "/dev/mapper/bad"))
+	if r := n.replace(with(map[string]any{"device": loop, "serial": "", "allowLoop": true}), "refused", "DiskBroken"); r.Slot != "destroyed" {
+		n.t.Errorf("slot %s", r.Slot)
+	}
+	guesttest.Must(n.t, n.g, "losetup", "--detach", loop)
+	guesttest.Must(n.t, n.g, "dmsetup", "remove", "--retry", "bad")
+}
+
 // mappingOpen holds the old database's mapping open (DANGER 1): nothing may be
 // prepared, and nothing lost by it.
 func (n *node) mappingOpen(old osd, req map[string]any) {
@@ -128,10 +146,12 @@ func (n *node) mappingOpen(old osd, req map[string]any) {
 	guesttest.Must(n.t, n.g, "cryptsetup", "open", "--type", "plain", "--cipher", "aes-xts-plain64", "--key-size", "256", "--key-file", "/run/castellan/key", path, old.DB.LVUUID)
 	stop := n.background("tail", "-f", "/dev/mapper/"+old.DB.LVUUID)
 	n.poll("tail to have it open", 10*time.Second, func() error {
-		_, err := n.g.Exec(n.t.Context(), "true")
-		return err
+		out := guesttest.Must(n.t, n.g, "dmsetup", "info", "-c", "--noheadings", "-o", "open", old.DB.LVUUID)
+		if strings.TrimSpace(out) == "0" {
+			return errors.New("nobody has it open")
+		}
+		return nil
 	})
-	time.Sleep(time.Second)
 	if out, ok := n.run("close", map[string]any{"osd": old.ID, "uuid": old.UUID, "lvs": lvs(old)}); ok || !strings.Contains(out, old.DB.LVUUID) {
 		n.t.Errorf("close of a mapping in use: %v\n%s", ok, out)
 	}
@@ -155,7 +175,7 @@ func (n *node) killed(req map[string]any) {
 	n.poll("mkfs", 3*time.Minute, func() error {
 		res, err := n.g.Exec(n.t.Context(), "pgrep", "-f", "ceph-osd.*--mkfs")
 		if err == nil && res.ExitCode != 0 {
-			err = context.DeadlineExceeded
+			err = errors.New("it does not run")
 		}
 		return err
 	})
