@@ -170,10 +170,20 @@ func (q *question) Check(ctx context.Context, s destination.Source, group bool) 
 		q.mirrored[key] = states
 	}
 	if !states[id] {
-		return fmt.Errorf("image %s/%s is not mirrored: %w", s.PoolName, volume.Image, destination.ErrNotReplicated)
+		return notMirrored(s.PoolName + "/" + volume.Image)
 	}
 	return nil
 }
+
+// notMirrored is an image for which mirroring is not on. It is a
+// destination.ErrNotReplicated.
+type notMirrored string
+
+// Error names the image.
+func (i notMirrored) Error() string { return "image " + string(i) + " is not mirrored" }
+
+// Is makes it a destination.ErrNotReplicated.
+func (notMirrored) Is(target error) bool { return target == destination.ErrNotReplicated }
 
 // group finds a group: its entry in the journal, and RBD's id of it.
 func (q *question) group(ctx context.Context, c Cluster, namespace string, s destination.Source) (journal.Group, string, error) {
