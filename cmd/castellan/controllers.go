@@ -13,6 +13,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/config"
+	"github.com/castellan-storage/castellan/internal/crushupdate"
 	"github.com/castellan-storage/castellan/internal/csi"
 	"github.com/castellan-storage/castellan/internal/csi/publish"
 	"github.com/castellan-storage/castellan/internal/csi/store"
@@ -94,6 +95,9 @@ func controllers() []entry {
 		}},
 		{"disruption", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &disruption.Controller{Cache: c.env.Client, Access: c.access}, disruption.Options())
+		}},
+		{"osd-settings", groupCeph, func(c *common) error {
+			return kit.Register(c.mgr, c.env, &crushupdate.Controller{Cache: c.env.Client, Access: c.access, Settings: c.settings.Get}, c.settled(crushupdate.Options()))
 		}},
 		{"discover", groupCeph, registerDiscovery},
 		{"status", groupCeph, func(c *common) error {
