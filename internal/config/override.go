@@ -101,7 +101,8 @@ func nodeSettings(nodes []Override, common Override) (opts map[Option]Value, pro
 
 // merge adds options that are not wished for by the spec itself.
 func merge(into, more map[Option]Value) map[Option]Value {
-	out := maps.Clone(more)
+	out := map[Option]Value{}
+	maps.Copy(out, more)
 	maps.Copy(out, into)
 	return out
 }
