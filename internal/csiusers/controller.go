@@ -65,7 +65,7 @@ type Controller struct {
 // are installed, and can be watched; without it they are looked for at each pass.
 func Options(kinds bool) kit.Options {
 	o := kit.Options{
-		Name: "csi-users", Report: kit.SubjectReport("CSI"), AdoptFrom: sets.New("rook"),
+		Name: "csi-users", Report: kit.SubjectReport("CSI"), When: access.When(), AdoptFrom: sets.New("rook"),
 		Owns: []kit.Object{&corev1.Secret{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: onlyMons},
@@ -127,8 +127,12 @@ type Seen struct {
 // New implements kit.Controller.
 func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 
-// Observe implements kit.Controller.
+// Observe implements kit.Controller. Of a cluster that is not founded nothing is read:
+// there is nothing to do about it.
 func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
+	if !founded(cl) {
+		return Seen{}, nil
+	}
 	set, err := c.Settings(ctx)
 	if err != nil {
 		return Seen{}, fmt.Errorf("reading the operator's settings: %w", err)
@@ -195,12 +199,15 @@ func (c *Controller) mirrors(ctx context.Context, namespace string) (int, error)
 	return first.Spec.Count, nil
 }
 
+// founded says that there is something to work on. What somebody else runs always is.
+func founded(cl *cephv1.CephCluster) bool { return cl.Spec.External.Enable || pods.Founded(cl) }
+
 // Plan implements kit.Controller.
 func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
-	if !cl.Spec.External.Enable && !pods.Founded(cl) {
+	if !founded(cl) {
 		return kit.Plan{Wait: pods.NotFounded()}
 	}
 	p := kit.Plan{Next: again}
