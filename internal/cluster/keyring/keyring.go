@@ -108,13 +108,34 @@ func Opaque(c podspec.Cluster, name string, data map[string][]byte) *corev1.Secr
 	}
 }
 
+// keysOf are the keys of a keyring file with their entities, without caps and spaces.
+func keysOf(file string) string {
+	var keys []string
+	for line := range strings.Lines(file) {
+		line = strings.TrimSpace(line)
+		name, value, ok := strings.Cut(line, "=")
+		switch {
+		case strings.HasPrefix(line, "["):
+			keys = append(keys, line)
+		case ok && strings.TrimSpace(name) == "key":
+			keys = append(keys, strings.TrimSpace(value))
+		}
+	}
+	return strings.Join(keys, "\n")
+}
+
 // Version tells two contents of a Secret apart without giving them away. Pods
 // carry it as an annotation, so that they restart when their key changes, and
-// not when somebody labels the Secret.
+// not when somebody labels the Secret, nor when a keyring says the same in another
+// way, as that of another operator does.
 func Version(s *corev1.Secret) string {
 	h := sha256.New()
 	for _, k := range slices.Sorted(maps.Keys(s.Data)) {
-		_, _ = fmt.Fprintf(h, "%s\x00%d\x00%s", k, len(s.Data[k]), s.Data[k])
+		v := string(s.Data[k])
+		if k == "keyring" {
+			v = keysOf(v)
+		}
+		_, _ = fmt.Fprintf(h, "%s\x00%d\x00%s", k, len(v), v)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
