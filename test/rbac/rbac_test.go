@@ -244,6 +244,7 @@ func TestOperatorRights(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: named("rights"), Spec: appsv1.DeploymentSpec{Selector: selector, Template: deployed}},
 		&appsv1.DaemonSet{ObjectMeta: named("rights"), Spec: appsv1.DaemonSetSpec{Selector: selector, Template: deployed}},
 		&batchv1.Job{ObjectMeta: named("rights"), Spec: batchv1.JobSpec{Template: template}},
+		&batchv1.CronJob{ObjectMeta: named("rights"), Spec: batchv1.CronJobSpec{Schedule: "0 0 * * *", JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: named("rights"), Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}},
 		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rights.csi.ceph.com"}},
 	} {
