@@ -69,11 +69,13 @@ type World struct {
 	// Versions is what the version pod says of images that do not say Image, and what
 	// daemons of these images run: image to "19.2.3".
 	Versions map[string]string
-	mu       sync.Mutex
-	nodes    map[string]*Node
-	broken   map[string]bool // daemons that do not start: "mon.a"
-	serial   int
-	done     chan struct{}
+	// Clock says when a Job ended; nil is the real time.
+	Clock  func() time.Time
+	mu     sync.Mutex
+	nodes  map[string]*Node
+	broken map[string]bool // daemons that do not start: "mon.a"
+	serial int
+	done   chan struct{}
 	// hold keeps prepare Jobs of a node from ending.
 	hold map[string]bool
 	// dirty says what a node's cleanup fails with; cleaned are the requests done.
@@ -757,6 +759,9 @@ func (w *World) said(j *batchv1.Job) string {
 
 func (w *World) endJob(ctx context.Context, j *batchv1.Job, ok bool) error {
 	now := metav1.Now()
+	if w.Clock != nil {
+		now = metav1.NewTime(w.Clock())
+	}
 	j.Status.StartTime = &now
 	if ok {
 		j.Status.Succeeded = 1

@@ -1,0 +1,611 @@
+package replace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
+	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
+	"github.com/castellan-storage/castellan/internal/ceph/conn"
+	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/cluster"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kit/kittest"
+	"github.com/castellan-storage/castellan/internal/mgr"
+	"github.com/castellan-storage/castellan/internal/mon"
+	"github.com/castellan-storage/castellan/internal/osd"
+	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/settings"
+	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/sim"
+)
+
+// fsid is what the constant source of randomness makes.
+const fsid = "07070707-0707-4707-8707-070707070707"
+
+// sevens is a source of randomness that makes the same identity in every run.
+type sevens struct{}
+
+func (sevens) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
+}
+
+// bench is one world in memory, with a clock of its own: nothing waits for real.
+type bench struct {
+	t     testing.TB
+	ns    string
+	c     client.Client
+	store *kittest.Store
+	ceph  *cephtest.Cluster
+	sim   *sim.World
+	op    pods.Operator
+	// asked are OSDs about which the user has asked for something; others are taboo.
+	asked map[int]bool
+	// taboo are serials of disks that must stay as they are.
+	taboo  map[string]bool
+	broken []string
+	// before is what was noted by an act.
+	before map[int]place
+	uuid   map[int]string
+	// goblin runs between any two steps of the world.
+	goblin func(ctx context.Context)
+	// events that were sent.
+	events []string
+}
+
+// recorder keeps the events.
+type recorder struct{ b *bench }
+
+// Eventf implements kit.Recorder.
+func (r recorder) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
+	name := ""
+	if o, ok := regarding.(client.Object); ok {
+		name = o.GetName()
+	}
+	r.b.events = append(r.b.events, name+" "+reason+": "+fmt.Sprintf(note, args...))
+}
+
+// told counts events of a reason on an object that hold a text.
+func (b *bench) told(on, reason, text string) int {
+	n := 0
+	for _, e := range b.events {
+		if strings.HasPrefix(e, on+" "+reason+": ") && strings.Contains(e, text) {
+			n++
+		}
+	}
+	return n
+}
+
+type benches map[*kittest.World]*bench
+
+type options struct {
+	nodes, disks int
+	change       func(*cephv1.CephCluster)
+	size         int
+}
+
+func (bs benches) world(t testing.TB, o options) *kittest.World {
+	t.Helper()
+	b := &bench{t: t, ns: "rook-ceph", op: pods.Operator{Image: "castellan:one", Version: "one", Namespace: "rook-ceph"},
+		asked: map[int]bool{}, taboo: map[string]bool{}, before: map[int]place{}, uuid: map[int]string{}}
+	b.ceph = cephtest.New(t, cephtest.FSID(fsid), cephtest.Recovery(8))
+	store, err := kittest.NewStore(scheme(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.store, b.c = store, store.Client()
+	b.sim = sim.InMemory(t, b.c, b.ns, b.ceph)
+	for i := range o.nodes {
+		b.sim.AddNode(b.node(i + 1))
+		for d := range o.disks {
+			b.plug(b.node(i+1), "sd"+string(rune('b'+d)), d)
+		}
+	}
+	b.ceph.OnCommand(b.command)
+	w := &kittest.World{Time: func(now func() time.Time) {
+		store.Clock(now)
+		b.sim.Clock = now
+	}, Drivers: b.drivers(), Step: b.step, Check: b.check, Digest: b.digest}
+	w.Env.Client, w.Env.Recorder = b.c, recorder{b}
+	bs[w] = b
+	t.Cleanup(func() { delete(bs, w) })
+	return w
+}
+
+func (b *bench) node(i int) string { return fmt.Sprintf("n%d", i) }
+
+func (b *bench) plug(node, name string, slot int) *sim.Disk {
+	d := b.sim.AddDisk(node, name)
+	b.sim.Replacing(func(*sim.Replacements) {
+		d.Slot = fmt.Sprintf("pci-0000:00:1f.2-ata-%d", slot+1)
+		d.Links = []string{"/dev/disk/by-id/ata-SIM_" + d.Serial, "/dev/disk/by-path/" + d.Slot}
+	})
+	return d
+}
+
+func (b *bench) drivers() []kittest.Driver {
+	keys := kittest.KeysOf(&cephv1.CephClusterList{}, b.ns)
+	osds := func(ctx context.Context, c client.Reader) ([]kit.Key, error) {
+		var list appsv1.DeploymentList
+		if err := c.List(ctx, &list, client.InNamespace(b.ns)); err != nil {
+			return nil, err
+		}
+		var out []kit.Key
+		for i := range list.Items {
+			if replace.Concerned(&list.Items[i]) {
+				out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
+			}
+		}
+		return out, nil
+	}
+	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
+	reader := access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }}
+	base := func() osd.Base { return osd.Base{Cache: b.c, Access: reader, Operator: b.op, Settings: set} }
+	swaps := func() replace.Base {
+		return replace.Base{Cache: b.c, Write: b.c, Access: reader, Operator: b.op, Settings: set}
+	}
+	return []kittest.Driver{
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cluster.Seen] {
+			return cluster.Releaser{Controller: &cluster.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Random: sevens{}}, Write: b.c}
+		}, cluster.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mon.Seen] {
+			return &mon.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set}
+		}, mon.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mgr.Seen] {
+			return &mgr.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Write: b.c, Random: sevens{}}
+		}, mgr.Options(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.ProvisionSeen] {
+			return &osd.Provisioner{Base: base()}
+		}, osd.ProvisionOptions(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.DaemonSeen] {
+			return &osd.Daemons{Base: base()}
+		}, osd.DaemonOptions(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.Seen] {
+			return &replace.Controller{Base: swaps()}
+		}, replace.Options(), osds),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.OverviewSeen] {
+			return &replace.Overview{Base: swaps()}
+		}, replace.OverviewOptions(), keys),
+		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, status.Seen] {
+			return &status.Controller{Access: reader}
+		}, status.Options(), keys),
+	}
+}
+
+func (b *bench) step(ctx context.Context) (bool, error) {
+	changed, err := b.sim.Step(ctx)
+	if err != nil {
+		return changed, err
+	}
+	if b.goblin != nil {
+		b.goblin(ctx)
+	}
+	b.pods(ctx)
+	return changed, nil
+}
+
+// say notes a broken invariant.
+func (b *bench) say(format string, args ...any) {
+	b.broken = append(b.broken, fmt.Sprintf(format, args...))
+}
+
+// command holds every command against D2 and D3, at the moment when it is sent.
+func (b *bench) command(_ ceph.Target, cmd ceph.Command) {
+	switch cmd.Prefix {
+	case "osd out", "osd in", "osd down", "osd destroy", "osd purge", "osd reweight":
+	default:
+		return
+	}
+	ctx := context.Background()
+	for _, id := range idsOf(cmd) {
+		if !b.asked[id] {
+			b.say("D3: %s: nobody has asked for anything about osd.%d", cmd, id)
+		}
+		if cmd.Prefix != "osd destroy" && cmd.Prefix != "osd purge" {
+			continue
+		}
+		if _, forced := cmd.Args["yes_i_really_mean_it"]; forced {
+			continue // the node's rollback in a test; the operator has no such command
+		}
+		m, err := cephosd.New(b.ceph).Dump(ctx)
+		if err != nil {
+			continue
+		}
+		if o, ok := m.Find(id); ok && !o.Destroyed() {
+			safety, err := cephosd.New(b.ceph).Safety(ctx, id)
+			if err != nil || !safety.Safe || safety.Up {
+				b.say("D2: %s: up %v, %s, %v", cmd, safety.Up, safety.Why, err)
+			}
+		}
+		var list corev1.PodList
+		if err := b.c.List(ctx, &list, client.InNamespace(b.ns), client.MatchingLabels{spec.IDLabel: fmt.Sprint(id)}); err == nil && len(list.Items) > 0 {
+			b.say("D2: %s: pod %s is there", cmd, list.Items[0].Name)
+		}
+	}
+}
+
+// pods: never two for one OSD (D4).
+func (b *bench) pods(ctx context.Context) {
+	var list corev1.PodList
+	if err := b.c.List(ctx, &list, client.InNamespace(b.ns), client.HasLabels{spec.IDLabel}); err != nil {
+		b.say("listing pods: %v", err)
+		return
+	}
+	seen := map[string]string{}
+	for _, p := range list.Items {
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		if other := seen[p.Labels[spec.IDLabel]]; other != "" {
+			b.say("D4: pods %s and %s run one OSD", p.Name, other)
+		}
+		seen[p.Labels[spec.IDLabel]] = p.Name
+	}
+}
+
+// check looks at what was found broken, and at what an effect has left.
+func (b *bench) check(context.Context, kit.Effect) error {
+	b.sim.Replacing(func(r *sim.Replacements) {
+		for _, serial := range r.Made {
+			if b.taboo[serial] {
+				b.say("D1: an OSD was made on disk %s", serial)
+			}
+		}
+	})
+	if lost := b.ceph.DataLost(); len(lost) > 0 {
+		b.say("data lost: %v", lost)
+	}
+	if len(b.broken) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s", strings.Join(b.broken, "; "))
+	b.broken = nil
+	return err
+}
+
+// digest is what must be the same however a run was interrupted.
+func (b *bench) digest(ctx context.Context) (string, error) {
+	if err := b.check(ctx, kit.Effect{}); err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	m, err := cephosd.New(b.ceph).Dump(ctx)
+	if err != nil {
+		return "", err
+	}
+	tree, err := cephosd.New(b.ceph).Tree(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, o := range m.OSDs {
+		node, disk := b.sim.DiskOfOSD(o.UUID)
+		where := "nowhere"
+		if disk != nil {
+			where = node + "/" + disk.Name + " " + disk.Serial
+		}
+		n, _ := tree.OSD(o.ID)
+		fmt.Fprintf(&out, "osd.%d %v in %v weight %g on %s crush %g %s %v\n", o.ID, o.State, bool(o.In), o.Weight, where, n.CrushWeight, n.DeviceClass, tree.Location(o.ID))
+	}
+	var deps appsv1.DeploymentList
+	if err := b.c.List(ctx, &deps, client.InNamespace(b.ns), client.MatchingLabels{"app": spec.App}); err != nil {
+		return "", err
+	}
+	for _, d := range deps.Items {
+		var marks []string
+		for k, v := range d.Annotations {
+			if strings.HasPrefix(k, "osd.rook.io/") {
+				marks = append(marks, k+"="+v)
+			} else if strings.Contains(k, "replace") {
+				marks = append(marks, k)
+			}
+		}
+		slices.Sort(marks)
+		fmt.Fprintf(&out, "%s replicas %d ready %d fence %q %v\n", d.Name, *d.Spec.Replicas, d.Status.ReadyReplicas, d.Labels["ceph.rook.io/do-not-reconcile"], marks)
+	}
+	var jobs batchv1.JobList
+	if err := b.c.List(ctx, &jobs, client.InNamespace(b.ns)); err != nil {
+		return "", err
+	}
+	for _, j := range jobs.Items {
+		fmt.Fprintf(&out, "job %s\n", j.Name)
+	}
+	var cl cephv1.CephCluster
+	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, &cl); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&out, "phase %s\n", cl.Status.Phase)
+	if s := cl.Status.CephStorage; s != nil {
+		for _, e := range s.Replacements {
+			fmt.Fprintf(&out, "replacement %d %s %+v %s\n", e.ID, e.Phase, e.Disk, e.WaitingFor)
+		}
+	}
+	return out.String(), nil
+}
+
+func (bs benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
+	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, bs[w]) }}
+}
+
+// begin is a cluster with data on it.
+func (bs benches) begin(o options) []kittest.Act {
+	create := bs.act("create", func(ctx context.Context, b *bench) error {
+		cl := &cephv1.CephCluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "rook-ceph", Namespace: b.ns},
+			Spec: cephv1.ClusterSpec{
+				CephVersion: cephv1.CephVersionSpec{Image: "quay.io/ceph/ceph:v20.2.4"}, DataDirHostPath: "/var/lib/rook",
+				Mon: cephv1.MonSpec{Count: 1}, Mgr: cephv1.MgrSpec{Count: 1}, CrashCollector: cephv1.CrashCollectorSpec{Disable: true},
+				Storage: cephv1.StorageScopeSpec{Selection: cephv1.Selection{UseAllDevices: ptr.To(true)}},
+			},
+		}
+		for i := range o.nodes {
+			cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: b.node(i + 1)})
+		}
+		if o.change != nil {
+			o.change(cl)
+		}
+		return b.c.Create(ctx, cl)
+	})
+	data := bs.act("data", func(ctx context.Context, b *bench) error {
+		size := o.size
+		if size == 0 {
+			size = 3
+		}
+		if _, err := b.ceph.Mon(ctx, ceph.Cmd("osd pool create", "pool", "data", "pg_num", 16, "pgp_num", 16, "pool_type", "replicated", "size", size, "autoscale_mode", "off")); err != nil {
+			return err
+		}
+		b.ceph.Settle()
+		b.ceph.PutData("data", 1000, 1<<30)
+		return nil
+	})
+	create.Setup, data.Setup = true, true
+	return []kittest.Act{create, data}
+}
+
+// play runs acts once, without faults.
+func (bs benches) play(t *testing.T, o options, acts ...kittest.Act) (*bench, kittest.Result) {
+	t.Helper()
+	var last *bench
+	res, err := kittest.Play(t, kittest.Scenario{
+		World: func(t testing.TB) *kittest.World {
+			w := bs.world(t, o)
+			last = bs[w]
+			return w
+		},
+		Acts: append(bs.begin(o), acts...), Settle: 65 * time.Second,
+	}, 0, kittest.Before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last, res
+}
+
+// crash runs acts with a crash at every effect, in every mode.
+func (bs benches) crash(t *testing.T, o options, acts ...kittest.Act) {
+	t.Helper()
+	begun := time.Now()
+	res := kittest.Run(t, kittest.Scenario{
+		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
+		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every(t),
+	})
+	t.Logf("%d effects of the replacement, %d runs with a crash, %v", len(res.Effects)-res.Setup, res.Runs, time.Since(begun).Round(time.Millisecond))
+}
+
+// Things that users do.
+
+func (bs benches) annotate(key, value string, ids ...int) kittest.Act {
+	return bs.act(fmt.Sprintf("%s=%s on %v", key, value, ids), func(ctx context.Context, b *bench) error {
+		for _, id := range ids {
+			b.asked[id] = true
+			v := value
+			if key == spec.ReplaceAnnotation && value == "yes" {
+				v = spec.Confirmation(id)
+			}
+			if err := b.change(ctx, id, func(d *appsv1.Deployment) { d.Annotations[key] = v }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (bs benches) replace(ids ...int) kittest.Act {
+	annotate := bs.annotate(spec.ReplaceAnnotation, "yes", ids...)
+	return bs.act(fmt.Sprintf("replace %v", ids), func(ctx context.Context, b *bench) error {
+		for _, id := range ids {
+			b.note(ctx, id)
+		}
+		for w, o := range bs {
+			if o == b {
+				return annotate.Do(ctx, w)
+			}
+		}
+		return nil
+	})
+}
+
+// note remembers where an OSD is.
+func (b *bench) note(ctx context.Context, id int) {
+	m, err := cephosd.New(b.ceph).Dump(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	o, _ := m.Find(id)
+	b.uuid[id] = o.UUID
+	tree, err := cephosd.New(b.ceph).Tree(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	n, _ := tree.OSD(id)
+	b.before[id] = place{n.CrushWeight, n.DeviceClass, tree.Location(id)}
+}
+
+func (b *bench) change(ctx context.Context, id int, f func(*appsv1.Deployment)) error {
+	var d appsv1.Deployment
+	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: spec.Name(id)}, &d); err != nil {
+		return err
+	}
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	if d.Labels == nil {
+		d.Labels = map[string]string{}
+	}
+	f(&d)
+	return b.c.Update(ctx, &d)
+}
+
+func (bs benches) takeBack(ids ...int) kittest.Act {
+	return bs.act(fmt.Sprintf("take back %v", ids), func(ctx context.Context, b *bench) error {
+		for _, id := range ids {
+			if err := b.change(ctx, id, func(d *appsv1.Deployment) { delete(d.Annotations, spec.ReplaceAnnotation) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// swap pulls the disks of OSDs and puts new ones into their slots.
+func (bs benches) swap(ids ...int) kittest.Act {
+	return bs.act(fmt.Sprintf("swap the disks of %v", ids), func(_ context.Context, b *bench) error {
+		for _, id := range ids {
+			node, old := b.pull(id)
+			b.plug(node, old.Name, int(old.Name[2]-'b'))
+		}
+		return nil
+	})
+}
+
+func (b *bench) pull(id int) (string, *sim.Disk) {
+	node, old := b.sim.DiskOfOSD(b.uuid[id])
+	if old == nil {
+		b.t.Fatalf("no disk carries osd.%d", id)
+	}
+	return node, b.sim.Pull(node, old.Name)
+}
+
+// done says that OSDs are on new disks, as they were before, without a mark.
+func (bs benches) done(ids ...int) kittest.Act {
+	return bs.act(fmt.Sprintf("%v are replaced", ids), func(ctx context.Context, b *bench) error {
+		for _, id := range ids {
+			if err := b.isDone(ctx, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *bench) isDone(ctx context.Context, id int) error {
+	m, err := cephosd.New(b.ceph).Dump(ctx)
+	if err != nil {
+		return err
+	}
+	tree, err := cephosd.New(b.ceph).Tree(ctx)
+	if err != nil {
+		return err
+	}
+	o, _ := m.Find(id)
+	n, _ := tree.OSD(id)
+	var d appsv1.Deployment
+	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: spec.Name(id)}, &d); err != nil {
+		return err
+	}
+	if now := (place{n.CrushWeight, n.DeviceClass, tree.Location(id)}); fmt.Sprint(now) != fmt.Sprint(b.before[id]) {
+		return fmt.Errorf("D6: osd.%d was %v and is %v", id, b.before[id], now)
+	}
+	if !bool(o.Up) || !bool(o.In) || o.UUID == b.uuid[id] || replace.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" {
+		return fmt.Errorf("osd.%d is not replaced: %+v, %v", id, o, b.phase(ctx, id))
+	}
+	return nil
+}
+
+// phase is the entry of the status.
+func (b *bench) phase(ctx context.Context, id int) string {
+	var cl cephv1.CephCluster
+	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, &cl); err != nil {
+		return err.Error()
+	}
+	if s := cl.Status.CephStorage; s != nil {
+		for _, e := range s.Replacements {
+			if e.ID == id {
+				return fmt.Sprintf("%s: %s", e.Phase, e.WaitingFor)
+			}
+		}
+	}
+	return ""
+}
+
+// is says that a replacement is in a phase and waits for something.
+func (bs benches) is(id int, phase cephv1.OSDReplacementPhase, says string) kittest.Act {
+	return bs.act(fmt.Sprintf("osd.%d is %s", id, phase), func(ctx context.Context, b *bench) error {
+		if got := b.phase(ctx, id); !strings.HasPrefix(got, string(phase)) || !strings.Contains(got, says) {
+			return fmt.Errorf("osd.%d is in %q, not in %s because of %q", id, got, phase, says)
+		}
+		return nil
+	})
+}
+
+// asBefore says that an OSD is on its old disk, up, in, and without a mark.
+func (bs benches) asBefore(ids ...int) kittest.Act {
+	return bs.act(fmt.Sprintf("%v are as before", ids), func(ctx context.Context, b *bench) error {
+		m, err := cephosd.New(b.ceph).Dump(ctx)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			o, _ := m.Find(id)
+			var d appsv1.Deployment
+			if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: spec.Name(id)}, &d); err != nil {
+				return err
+			}
+			if !bool(o.Up) || !bool(o.In) || o.UUID != b.uuid[id] || replace.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" || *d.Spec.Replicas != 1 {
+				return fmt.Errorf("osd.%d is not as before: %+v, %s, %v", id, o, b.phase(ctx, id), slices.Sorted(maps.Keys(d.Annotations)))
+			}
+		}
+		return nil
+	})
+}
+
+// every is the share of effects that are crashed at: all of them with
+// CASTELLAN_CRASH=full, otherwise a sample.
+func every(t testing.TB) int {
+	t.Helper()
+	switch v := os.Getenv("CASTELLAN_CRASH"); v {
+	case "":
+		if testing.Short() {
+			return 31
+		}
+		return 13
+	case "full":
+		return 1
+	default:
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 1 {
+			t.Fatalf("CASTELLAN_CRASH=%q: want full or a number", v)
+		}
+		return n
+	}
+}
