@@ -14,7 +14,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -427,28 +429,57 @@ func TestSpecEdits(t *testing.T) {
 	}
 }
 
+// What can never work, or what would have to be guessed, ends in a condition that names
+// the field within seconds, and nothing is made for it.
 func TestBadSpecsNameTheField(t *testing.T) {
+	// What must not be there after it: mons, mgrs, OSDs and prepare Jobs by label app.
+	const nothing, noOSDs = "rook-ceph-mon", "rook-ceph-osd-prepare"
 	cases := []struct {
 		name, condition, says string
 		change                func(*cephv1.CephCluster)
+		absent                string
 	}{
-		{"forbidden directory", "FoundationReady", "spec.dataDirHostPath", func(cl *cephv1.CephCluster) { cl.Spec.DataDirHostPath = "/etc/ceph" }},
-		{"even mon count", "MonReady", "spec.mon.count", func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 4 }},
+		{"forbidden directory", "FoundationReady", "spec.dataDirHostPath", func(cl *cephv1.CephCluster) { cl.Spec.DataDirHostPath = "/etc/ceph" }, nothing},
+		{"2 mons", "MonReady", "spec.mon.count", func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 2 }, nothing},
+		{"4 mons", "MonReady", "spec.mon.count", func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 4 }, nothing},
+		{"timeout that is none", "MonReady", "spec.healthCheck.daemonHealth.mon.timeout", func(cl *cephv1.CephCluster) {
+			cl.Spec.HealthCheck.DaemonHealth.Monitor.Timeout = "soon"
+		}, nothing},
 		{"no such node", "ProvisioningReady", "spec.storage.nodes[1].name", func(cl *cephv1.CephCluster) {
 			cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: "nowhere"})
-		}},
+		}, ""},
 		{"unknown setting", "ProvisioningReady", "spec.storage.config[osdsPerDisk]", func(cl *cephv1.CephCluster) {
 			cl.Spec.Storage.Config = map[string]string{"osdsPerDisk": "2"}
-		}},
-		{"bad filter", "ProvisioningReady", "deviceFilter", func(cl *cephv1.CephCluster) {
+		}, noOSDs},
+		{"unknown setting of a node", "ProvisioningReady", "spec.storage.nodes[0].config[colour]", func(cl *cephv1.CephCluster) {
+			cl.Spec.Storage.Nodes[0].Config = map[string]string{"colour": "red"}
+		}, noOSDs},
+		{"filter that is no regexp", "ProvisioningReady", "deviceFilter", func(cl *cephv1.CephCluster) {
 			cl.Spec.Storage.UseAllDevices, cl.Spec.Storage.DeviceFilter = nil, "sd["
-		}},
+		}, noOSDs},
+		{"path filter that is no regexp", "ProvisioningReady", "devicePathFilter", func(cl *cephv1.CephCluster) {
+			cl.Spec.Storage.UseAllDevices, cl.Spec.Storage.DevicePathFilter = nil, "(/dev"
+		}, noOSDs},
+		{"no such device", "ProvisioningReady", "/dev/nowhere", func(cl *cephv1.CephCluster) {
+			cl.Spec.Storage.UseAllDevices, cl.Spec.Storage.Devices = nil, []cephv1.Device{{Name: "/dev/nowhere"}}
+		}, "rook-ceph-osd"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t, 1, 1)
+			begun := time.Now()
 			r.create(func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 1; cl.Spec.Mgr.Count = 1 }, c.change)
 			r.condition(c.condition, "False", c.says)
+			t.Logf("named after %v", time.Since(begun).Round(10*time.Millisecond))
+			if c.absent == "" {
+				return
+			}
+			time.Sleep(2 * time.Second) // what comes by mistake comes at once
+			for _, list := range []client.ObjectList{&appsv1.DeploymentList{}, &batchv1.JobList{}, &corev1.PodList{}} {
+				if err := r.c.List(t.Context(), list, client.InNamespace(r.ns), client.MatchingLabels{"app": c.absent}); err != nil || meta.LenList(list) != 0 {
+					t.Errorf("%d of %T with app %s: %v", meta.LenList(list), list, c.absent, err)
+				}
+			}
 		})
 	}
 }

@@ -308,3 +308,123 @@ func TestDeletionOnARealAPIServer(t *testing.T) {
 	bs := benches{}
 	run(t, bs, options{nodes: 3, disks: 1, real: true}, setup(three(bs)), confirm(bs), remove(bs), deleted(bs, 0))
 }
+
+// Mons in zones, one each, with a zone that is lost to two mons at most.
+func TestMonsInZones(t *testing.T) {
+	bs := benches{}
+	zones := func(cl *cephv1.CephCluster) {
+		cl.Spec.Mon.Zones = []cephv1.MonZoneSpec{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	}
+	run(t, bs, options{nodes: 6, disks: 0, labels: func(i int) []string {
+		return []string{corev1.LabelTopologyZone, []string{"a", "a", "a", "b", "b", "c"}[i-1]}
+	}}, bs.act("create", func(ctx context.Context, b *bench) error {
+		b.sim.AddDisk(b.node(1), "sdb")
+		return b.c.Create(ctx, b.cluster(1, zones))
+	}), look(bs, 1, 3, func(ctx context.Context, b *bench) error {
+		seen := map[string]string{}
+		for _, id := range []string{"a", "b", "c"} {
+			node, err := monNode(ctx, b, id)
+			if err != nil {
+				return err
+			}
+			var n corev1.Node
+			if err := b.c.Get(ctx, client.ObjectKey{Name: node}, &n); err != nil {
+				return err
+			}
+			seen[n.Labels[corev1.LabelTopologyZone]] = id
+		}
+		if len(seen) != 3 {
+			return fmt.Errorf("mons by zone: %v", seen)
+		}
+		return nil
+	}))
+}
+
+// Mons on the host network have their nodes' addresses and no Services.
+func TestMonsOnTheHostNetwork(t *testing.T) {
+	bs := benches{}
+	run(t, bs, options{nodes: 3, disks: 1}, three(bs, func(cl *cephv1.CephCluster) { cl.Spec.Network.Provider = cephv1.NetworkProviderHost }),
+		look(bs, 3, 3, func(ctx context.Context, b *bench) error {
+			var list corev1.ConfigMap
+			if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph-mon-endpoints"}, &list); err != nil {
+				return err
+			}
+			var svc corev1.Service
+			err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph-mon-a"}, &svc)
+			if !apierrors.IsNotFound(err) || strings.Count(list.Data["data"], "=192.0.2.") != 3 {
+				return fmt.Errorf("list %s, Service %w", list.Data["data"], err)
+			}
+			return nil
+		}))
+}
+
+func TestMonsOnIPv6(t *testing.T) {
+	bs := benches{}
+	run(t, bs, options{nodes: 3, disks: 1}, three(bs, func(cl *cephv1.CephCluster) { cl.Spec.Network.IPFamily = cephv1.IPv6 }),
+		look(bs, 3, 3, func(ctx context.Context, b *bench) error {
+			var s corev1.Secret
+			if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph-config"}, &s); err != nil {
+				return err
+			}
+			if strings.Count(string(s.Data["mon_host"]), "[v2:[fd00::") != 3 {
+				return fmt.Errorf("mon_host %s", s.Data["mon_host"])
+			}
+			return nil
+		}))
+}
+
+// Mons on volumes have a claim each, are pinned to no node, and move when theirs is
+// deleted: with their store, under the same name.
+func TestMonsOnVolumes(t *testing.T) {
+	bs := benches{}
+	run(t, bs, options{nodes: 4, disks: 1}, three(bs, shortTimeouts, func(cl *cephv1.CephCluster) {
+		cl.Spec.Mon.VolumeClaimTemplate = &cephv1.VolumeClaimTemplate{}
+		cl.Spec.Storage.Nodes = cl.Spec.Storage.Nodes[:1]
+	}), bs.act("delete a node", func(ctx context.Context, b *bench) error {
+		for _, id := range []string{"a", "b", "c"} {
+			var claim corev1.PersistentVolumeClaim
+			if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph-mon-" + id}, &claim); err != nil {
+				return err
+			}
+			if node, err := monNode(ctx, b, id); err != nil || node != "" {
+				return fmt.Errorf("mon %s is pinned to %q: %w", id, node, err)
+			}
+		}
+		b.sim.DeleteNode(b.node(2))
+		return b.dropPods(ctx, b.node(2))
+	}), look(bs, 1, 3, monsAre("a,b,c")))
+}
+
+// dropPods is Kubernetes' own hand: pods of a node that was deleted go.
+func (b *bench) dropPods(ctx context.Context, node string) error {
+	var list corev1.PodList
+	if err := b.c.List(ctx, &list, client.InNamespace(b.ns)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Spec.NodeName == node {
+			if err := client.IgnoreNotFound(b.c.Delete(ctx, p)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A mgr more and a new Ceph version at once: the invariant C5 holds for the new mgr too.
+func TestMoreMgrsDuringAnUpgrade(t *testing.T) {
+	bs := benches{}
+	run(t, bs, options{nodes: 3, disks: 1},
+		setup(three(bs, func(cl *cephv1.CephCluster) { cl.Spec.Mgr.Count = 1 })),
+		bs.act("new Ceph, two mgrs", func(ctx context.Context, b *bench) error {
+			return b.edit(ctx, func(cl *cephv1.CephCluster) { cl.Spec.CephVersion.Image, cl.Spec.Mgr.Count = newImage, 2 })
+		}),
+		look(bs, 3, 3, func(ctx context.Context, b *bench) error {
+			pods, err := b.daemonPods(ctx)
+			if len(pods) != 8 {
+				return fmt.Errorf("daemons %v: %w", pods, err)
+			}
+			return nil
+		}),
+	)
+}

@@ -59,6 +59,8 @@ func TestNothingButABlankDeviceIsUsed(t *testing.T) {
 		{"being replaced", with("sdb", func(d *device.Device) { d.Inventory.BeingReplaced = true }), BeingReplaced, "mark"},
 		{"lv", with("dm-0", func(d *device.Device) { d.Type = device.LVM }), MustBeNamed, "logical"},
 		{"loop", with("loop0", func(d *device.Device) { d.Type = device.Loop }), MustBeNamed, "ROOK_CEPH_ALLOW_LOOP_DEVICES"},
+		{"dm-crypt", with("dm-1", func(d *device.Device) { d.Type = device.Crypt }), MustBeNamed, "\"crypt\""},
+		{"raid set", with("md0", func(d *device.Device) { d.Type = "raid1" }), MustBeNamed, "\"raid1\""},
 		{"held", blank("sdz"), Held, "osd.5"},
 	}
 	facts := Facts{FSID: ours, Reserved: map[string]string{"/dev/sdz": "osd.5"}}
@@ -72,8 +74,8 @@ func TestNothingButABlankDeviceIsUsed(t *testing.T) {
 			{"filter", Selection{Filter: regexp.MustCompile(".")}},
 			{"path filter", Selection{PathFilter: regexp.MustCompile(".")}},
 		} {
-			if how.name == "named" && c.dev.Type == device.LVM {
-				continue // naming is what a volume needs
+			if how.name == "named" && c.want == MustBeNamed && c.dev.Type != device.Loop {
+				continue // naming is what it needs
 			}
 			got := Choose([]device.Device{c.dev}, how.sel, facts)
 			if len(got) != 1 || got[0].Reason != c.want || got[0].Use != (c.want == Selected) {
