@@ -49,6 +49,9 @@ binaries: ## bin/castellan (links librados) and bin/castellan-node (static)
 	CGO_ENABLED=1 go build -tags grpcnotrace -ldflags '$(LDFLAGS)' -o bin/castellan ./cmd/castellan
 	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/castellan-node ./cmd/castellan-node
 
+kubectl-plugin: ## bin/kubectl-castellan, the kubectl plugin (static)
+	CGO_ENABLED=0 go build -ldflags '$(LDFLAGS)' -o bin/kubectl-castellan ./cmd/kubectl-castellan
+
 generate: $(TOOLS)/controller-gen $(TOOLS)/crd-ref-docs ## deep copies, CRDs and the API reference from the types
 	go run ./hack/generate -controller-gen $(TOOLS)/controller-gen -crd-ref-docs $(TOOLS)/crd-ref-docs
 
@@ -104,4 +107,4 @@ $(TOOLS)/crd-ref-docs:
 	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
 
 FORCE:
-.PHONY: help lab up down e2e csi-standin e2e-csi binaries generate verify assets test charts race smoke smoke-guest fuzz fuzz-api lint tools FORCE
+.PHONY: help lab up down e2e csi-standin e2e-csi binaries kubectl-plugin generate verify assets test charts race smoke smoke-guest fuzz fuzz-api lint tools FORCE
