@@ -17,6 +17,7 @@ import (
 
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // Mapping is an open dm-crypt mapping.
@@ -86,17 +87,11 @@ func of(d dm, lv request.LV, all []dm) bool {
 		if bare != "" && strings.HasPrefix(below.uuid, "LVM-") && strings.HasSuffix(below.uuid, bare) {
 			return true
 		}
-		if bare == "" && below.name == Mangled(lv.VG, lv.Name) {
+		if bare == "" && below.name == volume.Mangled(lv.VG, lv.Name) {
 			return true
 		}
 	}
 	return false
-}
-
-// Mangled is device mapper's name of a volume: dashes double.
-func Mangled(vg, lv string) string {
-	esc := func(s string) string { return strings.ReplaceAll(s, "-", "--") }
-	return esc(vg) + "-" + esc(lv)
 }
 
 // list reads all device mapper devices from /sys. That there is no device mapper at

@@ -116,7 +116,7 @@ func Run(ctx context.Context, node Node, preparer Preparer, sel choice.Selection
 		}
 	}
 	osds, skipped := Living(seen, facts.FSID, facts.Pending)
-	r := Report{State: Completed, OSDs: osds, Swaps: swaps(facts.Pending, seen.Devices), Devices: lines(verdicts), Problems: append(problems, skipped...)}
+	r := Report{State: Completed, OSDs: osds, Swaps: swaps(facts.Pending, seen.Devices, facts.FSID), Devices: lines(verdicts), Problems: append(problems, skipped...)}
 	if made := newOSDs(before, seen, facts.FSID); made < want {
 		r.State = Failed
 		r.Message = fmt.Sprintf("%d of %d new OSDs were made", made, want)
@@ -136,7 +136,7 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 	if err != nil {
 		return inspect.Result{}, nil, err
 	}
-	facts.Reserved = reserve(facts.Reserved, swap.Find(facts.Pending, seen.Devices).Reserved)
+	facts.Reserved = reserve(facts.Reserved, find(facts.Pending, seen.Devices, facts.FSID).Reserved)
 	verdicts := choice.Choose(seen.Devices, sel, facts)
 	inv := map[string]device.Inventory{}
 	for _, v := range verdicts {

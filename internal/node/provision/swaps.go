@@ -2,6 +2,7 @@ package provision
 
 import (
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/castellan-storage/castellan/internal/node/choice"
@@ -9,6 +10,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/swap"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // Living are the OSDs of the cluster on the node's disks without those that are
@@ -21,12 +23,50 @@ func Living(seen inspect.Result, fsid string, pending []swap.Pending) (osds []pr
 }
 
 // swaps is the outcome for the report.
-func swaps(pending []swap.Pending, devices []device.Device) *swap.Outcome {
+func swaps(pending []swap.Pending, devices []device.Device, fsid string) *swap.Outcome {
 	if len(pending) == 0 {
 		return nil
 	}
-	out := swap.Find(pending, devices)
+	out := find(pending, devices, fsid)
 	return &out
+}
+
+// find asks package swap. A disk that carries nothing but what a replacement that was
+// cut off has left there is as good as blank for it: the next attempt clears that.
+func find(pending []swap.Pending, devices []device.Device, fsid string) swap.Outcome {
+	seen := slices.Clone(devices)
+	for i := range seen {
+		if leftover(seen[i], devices, pending, fsid) {
+			seen[i].OSDs, seen[i].Children, seen[i].FSType = nil, nil, ""
+		}
+	}
+	return swap.Find(pending, seen)
+}
+
+// leftover reports whether all that is on a disk was made for pending slots: OSDs of
+// this cluster under their ids that are not the old ones, on volumes that a
+// replacement names so.
+func leftover(d device.Device, all []device.Device, pending []swap.Pending, fsid string) bool {
+	if len(d.OSDs)+len(d.Children) == 0 || d.PartTable != "" || len(d.Mounts) > 0 {
+		return false
+	}
+	old := swap.OldUUIDs(pending)
+	for _, o := range d.OSDs {
+		ours := slices.ContainsFunc(pending, func(p swap.Pending) bool { return p.OSD == o.ID })
+		if !ours || fsid == "" || o.FSID != fsid || slices.Contains(old, o.UUID) || o.Role != device.RoleBlock {
+			return false
+		}
+	}
+	for _, c := range d.Children {
+		i := slices.IndexFunc(all, func(o device.Device) bool { return o.Name == c })
+		ours := i >= 0 && all[i].Type == device.LVM && slices.ContainsFunc(old, func(u string) bool {
+			return volume.MangledIs(path.Base(all[i].Path), volume.BlockName(fsid, u))
+		})
+		if !ours {
+			return false
+		}
+	}
+	return true
 }
 
 // reserve adds what replacements hold to what the request holds.

@@ -9,6 +9,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/swap"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // waiting is osd.7 of /dev/sdb, destroyed: its disk had another serial.
@@ -65,3 +66,35 @@ func TestKnownAndIdentities(t *testing.T) {
 }
 
 func store(context.Context, Report) error { return nil }
+
+// What a replacement that was cut off has left on the new disk does not keep the next
+// attempt from it; anything else does.
+func TestLeftoversOfAnAttempt(t *testing.T) {
+	lvName := volume.BlockName(fsid, "old-uuid")
+	for name, c := range map[string]struct {
+		change func(d *device.Device, lv *device.Device)
+		match  bool
+	}{
+		"its volume":                {func(*device.Device, *device.Device) {}, true},
+		"its volume, not tagged":    {func(d *device.Device, _ *device.Device) { d.OSDs = nil }, true},
+		"its label":                 {func(d *device.Device, _ *device.Device) { d.Children, d.FSType = nil, "ceph_bluestore" }, true},
+		"another cluster's":         {func(d *device.Device, _ *device.Device) { d.OSDs[0].FSID = "x" }, false},
+		"the old OSD":               {func(d *device.Device, _ *device.Device) { d.OSDs[0].UUID = "old-uuid" }, false},
+		"another OSD":               {func(d *device.Device, _ *device.Device) { d.OSDs[0].ID = 8 }, false},
+		"a database":                {func(d *device.Device, _ *device.Device) { d.OSDs[0].Role = device.RoleDB }, false},
+		"a stranger's volume":       {func(_ *device.Device, lv *device.Device) { lv.Path = "/dev/mapper/vg-data" }, false},
+		"a partition":               {func(_ *device.Device, lv *device.Device) { lv.Type = device.Partition }, false},
+		"a partition table as well": {func(d *device.Device, _ *device.Device) { d.PartTable = "gpt" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, lv := disk("sdb"), device.Device{Name: "dm-0", Path: "/dev/mapper/" + volume.Mangled("ceph-a", lvName), Type: device.LVM}
+			d.Links, d.FSType, d.Children = []string{"/dev/disk/by-path/slot-1"}, "LVM2_member", []string{"dm-0"}
+			d.OSDs = []device.OSD{{ID: 7, UUID: "new", FSID: fsid, Role: device.RoleBlock}}
+			c.change(&d, &lv)
+			out := find([]swap.Pending{waiting()}, []device.Device{d, lv}, fsid)
+			if _, ok := out.Matches[7]; ok != c.match {
+				t.Errorf("%+v", out)
+			}
+		})
+	}
+}

@@ -58,7 +58,7 @@ func names(req request.Replace, oldUUID string) (vg, lv string) {
 	if len(req.Set) > 0 {
 		first = slices.Min(req.Set)
 	}
-	return "ceph-" + volume.Named("data", req.FSID, first, req.Serial), "osd-block-" + volume.Named("block", req.FSID, oldUUID)
+	return "ceph-" + volume.Named("data", req.FSID, first, req.Serial), volume.BlockName(req.FSID, oldUUID)
 }
 
 // decide checks everything that can be checked without touching anything.

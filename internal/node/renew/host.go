@@ -110,7 +110,7 @@ func (h Host) Probe(ctx context.Context, path string) error {
 			return fmt.Errorf("it has only %d bytes", size)
 		}
 		buf, again := aligned(probeSize), aligned(probeSize)
-		for _, at := range []int64{0, (size / 2) &^ (align - 1), size - n} {
+		for _, at := range []int64{0, min(size/2&^(align-1), size-n), size - n} {
 			if _, err := f.ReadAt(buf, at); err != nil {
 				return fmt.Errorf("at byte %d: %w", at, err)
 			}

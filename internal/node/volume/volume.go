@@ -180,3 +180,14 @@ func Named(words ...string) string {
 	s[6], s[8] = s[6]&0x0f|0x80, s[8]&0x3f|0x80 // version 8: of a scheme of one's own (RFC 9562)
 	return fmt.Sprintf("%x-%x-%x-%x-%x", s[:4], s[4:6], s[6:8], s[8:10], s[10:16])
 }
+
+// BlockName is the name of the data volume that replaces the one of a destroyed OSD.
+func BlockName(fsid, oldUUID string) string { return "osd-block-" + Named("block", fsid, oldUUID) }
+
+// Mangled is device mapper's name of a volume: dashes double.
+func Mangled(vg, lv string) string { return mangle(vg) + "-" + mangle(lv) }
+
+func mangle(s string) string { return strings.ReplaceAll(s, "-", "--") }
+
+// MangledIs reports whether device mapper's name is of a volume lv, in any group.
+func MangledIs(dm, lv string) bool { return strings.HasSuffix(dm, "-"+mangle(lv)) }

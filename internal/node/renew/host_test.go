@@ -1,0 +1,68 @@
+package renew
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// file is a device of n bytes in a directory that stands for "/".
+func file(t *testing.T, n int64) (Host, string) {
+	t.Helper()
+	h := Host{Root: t.TempDir()}
+	p := filepath.Join(h.Root, "disk")
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>9)
+	}
+	if err := os.WriteFile(p, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h, p
+}
+
+func TestProbeKeepsWhatIsThere(t *testing.T) {
+	for _, size := range []int64{1 << 20, 8 << 20, 8<<20 + 512} {
+		h, p := file(t, size)
+		before, _ := os.ReadFile(p)
+		if err := h.Probe(t.Context(), "/disk"); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+		if after, _ := os.ReadFile(p); !bytes.Equal(before, after) {
+			t.Errorf("%d bytes: the content has changed", size)
+		}
+	}
+	h, _ := file(t, 4096)
+	if err := h.Probe(t.Context(), "/disk"); err == nil {
+		t.Error("a disk of 4 KiB was found good")
+	}
+	if err := h.Probe(t.Context(), "/none"); err == nil {
+		t.Error("no disk was found good")
+	}
+}
+
+func TestHead(t *testing.T) {
+	h, p := file(t, 8192)
+	all, _ := os.ReadFile(p)
+	head, err := h.Head(t.Context(), "/disk")
+	if err != nil || !bytes.Equal(head, all[:HeadSize]) {
+		t.Errorf("%d bytes, %v", len(head), err)
+	}
+	h, _ = file(t, 100)
+	if _, err := h.Head(t.Context(), "/disk"); err == nil {
+		t.Error("a head of 100 bytes was taken for whole")
+	}
+}
+
+func TestErase(t *testing.T) {
+	h, p := file(t, 20<<20+512)
+	before, _ := os.ReadFile(p)
+	if err := h.Erase(t.Context(), "/disk"); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := os.ReadFile(p)
+	if !bytes.Equal(after[:eraseSize], make([]byte, eraseSize)) || !bytes.Equal(after[eraseSize:], before[eraseSize:]) {
+		t.Error("the head is not zero, or more than the head is")
+	}
+}

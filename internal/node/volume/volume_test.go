@@ -1,0 +1,72 @@
+package volume
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// As lvs and vgs of LVM 2.03 wrote it, shortened to what the parser reads.
+const lvs = `  {
+      "report": [
+          {
+              "lv": [
+                  {"vg_name":"ceph-cec52d12", "lv_name":"osd-db-75e13e0c", "lv_uuid":"iiMSMr-cNbb-zMpH-Ih40-YK2Y-ufuX-TDu6Wa", "lv_size":"8585740288", "lv_tags":"ceph.block_device=/dev/a/b,ceph.cephx_lockbox_secret=AgCOw==,ceph.encrypted=1,ceph.osd_fsid=f0796fd5,ceph.osd_id=2,ceph.type=db,mine", "lv_path":"/dev/ceph-cec52d12/osd-db-75e13e0c", "devices":"/dev/ubde(4094)"},
+                  {"vg_name":"data", "lv_name":"two", "lv_uuid":"u", "lv_size":"4194304", "lv_tags":"", "lv_path":"", "devices":"/dev/ubdb(0),/dev/ubdc(0)"},
+                  {"vg_name":"data", "lv_name":"two", "lv_uuid":"u", "lv_size":"4194304", "lv_tags":"", "lv_path":"", "devices":"/dev/ubdc(9)"}
+              ]
+          }
+      ]
+      ,
+      "log": [
+      ]
+  }`
+
+const vgs = `{"report":[{"vg":[
+ {"vg_name":"data", "vg_uuid":"V", "vg_free":"4194304B", "vg_size":"8585740288B", "vg_extent_size":"4194304B", "pv_name":"/dev/ubdb"},
+ {"vg_name":"data", "vg_uuid":"V", "vg_free":"4194304B", "vg_size":"8585740288B", "vg_extent_size":"4194304B", "pv_name":"[unknown]"}]}]}`
+
+func TestParse(t *testing.T) {
+	got, err := ParseLVs([]byte(lvs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []LV{
+		{VG: "ceph-cec52d12", Name: "osd-db-75e13e0c", UUID: "iiMSMr-cNbb-zMpH-Ih40-YK2Y-ufuX-TDu6Wa", Path: "/dev/ceph-cec52d12/osd-db-75e13e0c", Size: 8585740288,
+			Tags: map[string]string{"ceph.block_device": "/dev/a/b", "ceph.encrypted": "1", "ceph.osd_fsid": "f0796fd5", "ceph.osd_id": "2", "ceph.type": "db", "mine": ""}, Devices: []string{"/dev/ubde"}},
+		{VG: "data", Name: "two", UUID: "u", Path: "/dev/data/two", Size: 4194304, Tags: map[string]string{}, Devices: []string{"/dev/ubdb", "/dev/ubdc"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got[0].OSD() != 2 || got[0].OSDUUID() != "f0796fd5" || got[1].OSD() != -1 || strings.Contains(got[0].TagText(), "AgCOw") {
+		t.Errorf("%+v", got)
+	}
+	groups, err := ParseVGs([]byte(vgs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]VG{{Name: "data", UUID: "V", Size: 8585740288, Free: 4194304, Extent: 4194304, PVs: []string{"/dev/ubdb", "[unknown]"}}}, groups); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBrokenOutputIsAnError(t *testing.T) {
+	for _, s := range []string{"", "{", `{"report":[{"lv":[{"lv_size":"<8.00g"}],"vg":[{"vg_uuid":"x","vg_size":"8g"}]}]}`} {
+		if _, err := ParseLVs([]byte(s)); err == nil {
+			t.Errorf("lvs: %q was read", s)
+		}
+		if _, err := ParseVGs([]byte(s)); err == nil {
+			t.Errorf("vgs: %q was read", s)
+		}
+	}
+}
+
+func TestNamed(t *testing.T) {
+	a, b := Named("x", "y"), Named("xy", "")
+	if a == b || a != Named("x", "y") || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
+		t.Errorf("%s, %s", a, b)
+	}
+}
