@@ -2,6 +2,7 @@ package csi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -172,7 +173,7 @@ func (l *life) check(ctx context.Context, _ kit.Effect) error {
 	}
 	if strings.Contains(cm.Data[clusterconfig.ConfigKey], "clusterID") && cm.Annotations["foreign"] == "kept" {
 		if _, there, err := file.Get("by-hand"); err != nil || !there {
-			return fmt.Errorf("the record that a person wrote is gone (%v): %s", err, cm.Data[clusterconfig.ConfigKey])
+			return errors.Join(err, errors.New("the record that a person wrote is gone: "+cm.Data[clusterconfig.ConfigKey]))
 		}
 	}
 	return l.destination(ctx, file)

@@ -28,10 +28,10 @@ import (
 // Secrets with the drivers' users, in the namespace of the CephCluster. The names are
 // part of what StorageClasses refer to.
 const (
-	SecretRBDProvisioner    = "rook-csi-rbd-provisioner"    //nolint:gosec // the name of a Secret
-	SecretRBDNode           = "rook-csi-rbd-node"           //nolint:gosec // the name of a Secret
-	SecretCephFSProvisioner = "rook-csi-cephfs-provisioner" //nolint:gosec // the name of a Secret
-	SecretCephFSNode        = "rook-csi-cephfs-node"        //nolint:gosec // the name of a Secret
+	SecretRBDProvisioner    = "rook-csi-rbd-provisioner"
+	SecretRBDNode           = "rook-csi-rbd-node"
+	SecretCephFSProvisioner = "rook-csi-cephfs-provisioner"
+	SecretCephFSNode        = "rook-csi-cephfs-node"
 )
 
 // ClusterAnnotation on a CephConnection names the CephCluster that it leads to, as
