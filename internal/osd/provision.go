@@ -31,6 +31,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/naming"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/pending"
@@ -148,6 +149,8 @@ type ProvisionSeen struct {
 // Report is what a node's status ConfigMap says.
 type Report struct {
 	State, Message string
+	// Missing are devices that the spec names and the node does not have.
+	Missing []string
 	// Request that it answers.
 	Request  string
 	Problems []string
@@ -329,6 +332,17 @@ func readReport(cm *corev1.ConfigMap) Report {
 		return r
 	}
 	r.State, r.Message = status.Status, status.Message
+	var devices []struct {
+		Path   string        `json:"path"`
+		Reason choice.Reason `json:"reason"`
+	}
+	if err := json.Unmarshal([]byte(cm.Data["devices"]), &devices); err == nil {
+		for _, d := range devices {
+			if d.Reason == choice.NoSuchDevice {
+				r.Missing = append(r.Missing, d.Path)
+			}
+		}
+	}
 	if err := json.Unmarshal([]byte(cm.Data["problems"]), &r.Problems); err != nil {
 		r.Problems = []string{"its list of problems cannot be read: " + err.Error()}
 	}
@@ -431,6 +445,12 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	case job != nil && job.Labels[spec.RequestLabel] != hash && !ended(job):
 		// It runs for an older request; it is let finish, since it may be writing.
 		return nodeBusy, "finishing an earlier request", nil
+	case answered && rep.State == "completed" && len(rep.Missing) > 0:
+		field := "spec.storage.devices"
+		if n.Index >= 0 && len(cl.Spec.Storage.Nodes[n.Index].Devices) > 0 {
+			field = fmt.Sprintf("spec.storage.nodes[%d].devices", n.Index)
+		}
+		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(rep.Missing, ", "), RescanAnnotation), nil
 	case answered && rep.State == "completed":
 		return nodeDone, "", nil
 	case seen.Making[n.Host]:

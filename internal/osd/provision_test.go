@@ -127,3 +127,24 @@ func nodesOf(nodes ...*corev1.Node) map[string]*corev1.Node {
 }
 
 func deployments() map[int]*appsv1.Deployment { return map[int]*appsv1.Deployment{} }
+
+// A device that the spec names and the node does not have is a problem with its field.
+func TestADeviceThatDoesNotExist(t *testing.T) {
+	cl := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}}
+	cl.Spec.Storage.Nodes = []cephv1.Node{{Name: "n1", Selection: cephv1.Selection{Devices: []cephv1.Device{{Name: "/dev/nowhere"}}}}}
+	n := selection.Node{Name: "n1", Host: "n1"}
+	seen := ProvisionSeen{Founded: true, Cluster: podspec.Cluster{Namespace: "ns", FSID: "f", CephImage: "i"}, Jobs: map[string]*batchv1.Job{}, Reports: map[string]Report{}}
+	var p kit.Plan
+	if _, _, err := (&Provisioner{}).node(cl, seen, n, &p); err != nil || len(p.Create) != 1 {
+		t.Fatalf("%s %v", p, err)
+	}
+	seen.Reports["n1"] = readReport(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{spec.RequestLabel: p.Create[0].GetLabels()[spec.RequestLabel]}},
+		Data:       map[string]string{"status": `{"status":"completed"}`, "problems": "[]", "devices": `[{"path":"/dev/sdb","reason":"NotSelected"},{"path":"/dev/nowhere","reason":"NoSuchDevice"}]`},
+	})
+	p = kit.Plan{}
+	state, why, err := (&Provisioner{}).node(cl, seen, n, &p)
+	if err != nil || state != nodeBroken || !strings.Contains(why, "spec.storage.nodes[0].devices: the node has no device /dev/nowhere") {
+		t.Errorf("%v %q %v", state, why, err)
+	}
+}

@@ -442,9 +442,6 @@ func TestBadSpecsNameTheField(t *testing.T) {
 		{"forbidden directory", "FoundationReady", "spec.dataDirHostPath", func(cl *cephv1.CephCluster) { cl.Spec.DataDirHostPath = "/etc/ceph" }, nothing},
 		{"2 mons", "MonReady", "spec.mon.count", func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 2 }, nothing},
 		{"4 mons", "MonReady", "spec.mon.count", func(cl *cephv1.CephCluster) { cl.Spec.Mon.Count = 4 }, nothing},
-		{"timeout that is none", "MonReady", "spec.healthCheck.daemonHealth.mon.timeout", func(cl *cephv1.CephCluster) {
-			cl.Spec.HealthCheck.DaemonHealth.Monitor.Timeout = "soon"
-		}, nothing},
 		{"no such node", "ProvisioningReady", "spec.storage.nodes[1].name", func(cl *cephv1.CephCluster) {
 			cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: "nowhere"})
 		}, ""},

@@ -124,7 +124,7 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 	if o.real {
 		b.c = api.Client(t, scheme(t))
 		// A short name: where it is part of another, that is not cut.
-		b.ns = fmt.Sprintf("c%d", namespaces.Add(1))
+		b.ns = fmt.Sprintf("run%d", namespaces.Add(1))
 		if err := b.c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.ns}}); err != nil {
 			t.Fatal(err)
 		}
@@ -224,6 +224,9 @@ func (b *bench) cluster(nodes int, change ...func(*cephv1.CephCluster)) *cephv1.
 			CrashCollector:  cephv1.CrashCollectorSpec{Disable: true},
 			Storage:         cephv1.StorageScopeSpec{Selection: cephv1.Selection{UseAllDevices: ptr.To(true)}},
 		},
+	}
+	if b.real {
+		cl.Spec.DataDirHostPath = "/var/lib/" + b.ns // worlds on one server have its nodes in common
 	}
 	for i := range nodes {
 		cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: b.node(i + 1)})
