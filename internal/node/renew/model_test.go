@@ -1,7 +1,6 @@
 package renew
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -300,7 +299,7 @@ func (w *world) volume(args []string, arg func(string) string) error {
 		return errors.New("ceph-volume: --block.db is not a vg/lv")
 	}
 	if w.slot != "destroyed" && w.slot != "gone" {
-		return errors.New("The osd ID 5 is already in use or does not exist.")
+		return errors.New("the osd ID 5 is already in use or does not exist")
 	}
 	w.serial++
 	uuid := fmt.Sprintf("99999999-0000-4000-8000-%012d", w.serial)
@@ -426,7 +425,7 @@ func (w *world) listVGs() []byte {
 // sibling is what must never change.
 func (w *world) sibling() string {
 	if l := w.lvs["fast/db6"]; l != nil {
-		return fmt.Sprint(l.uuid, l.size, l.tags, bytes.Clone(l.head))
+		return fmt.Sprint(l.uuid, l.size, l.tags, string(l.head))
 	}
 	return ""
 }

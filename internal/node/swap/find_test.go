@@ -289,7 +289,7 @@ func TestProperties(t *testing.T) {
 			if got.Questions[p.OSD] != "" {
 				fail("osd.%d has a disk and a question", p.OSD)
 			}
-			if p.With == "" && d.Serial != "" && d.Serial == p.Old.Serial && !(d.WWN != "" && p.Old.WWN != "" && d.WWN != p.Old.WWN) {
+			if p.With == "" && d.Serial != "" && d.Serial == p.Old.Serial && (d.WWN == "" || p.Old.WWN == "" || d.WWN == p.Old.WWN) {
 				fail("osd.%d gets its old disk", p.OSD)
 			}
 			inSlot := slices.Contains(d.Links, p.Old.ByPath)

@@ -207,7 +207,7 @@ func (h Host) node(path, number string) bool {
 
 // serial is udev's, else the kernel's, as the report has it.
 func (h Host) serial(dir, number string) (string, error) {
-	entry, err := os.ReadFile(filepath.Join(h.Root, "run/udev/data", "b"+number))
+	entry, err := os.ReadFile(filepath.Join(h.Root, "run/udev/data", "b"+number)) //nolint:gosec // udev's file of a device that the kernel lists
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("reading udev's data: %w", err)
 	}
