@@ -23,6 +23,7 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	cephconfig "github.com/castellan-storage/castellan/internal/ceph/config"
+	"github.com/castellan-storage/castellan/internal/cluster/pods"
 )
 
 // Option names one setting: a section (global, mon, osd.3, client.rgw.a) and an
@@ -68,18 +69,20 @@ func base(spec *cephv1.ClusterSpec) map[Option]Value {
 	if spec.LogCollector.Enabled {
 		opts[Option{"global", "log_to_file"}] = plain("true")
 	}
-	if k := spec.Network.Connections; k != nil {
-		if k.Encryption != nil && k.Encryption.Enabled {
-			for _, o := range []string{"ms_cluster_mode", "ms_service_mode", "ms_client_mode"} {
-				opts[Option{"global", o}] = plain("secure")
-			}
-			opts[Option{"global", "rbd_default_map_options"}] = plain("ms_mode=secure")
-		} else if k.RequireMsgr2 {
-			opts[Option{"global", "rbd_default_map_options"}] = plain("ms_mode=prefer-crc")
+	k := spec.Network.Connections
+	encrypted := k != nil && k.Encryption != nil && k.Encryption.Enabled
+	switch {
+	case encrypted:
+		for _, o := range []string{"ms_cluster_mode", "ms_service_mode", "ms_client_mode"} {
+			opts[Option{"global", o}] = plain("secure")
 		}
-		if k.Compression != nil && k.Compression.Enabled {
-			opts[Option{"global", "ms_osd_compress_mode"}] = plain("force")
-		}
+		opts[Option{"global", "rbd_default_map_options"}] = plain("ms_mode=secure")
+	case pods.Msgr2Only(&spec.Network):
+		// The kernel speaks v1 unless it is told, and there is nobody to answer.
+		opts[Option{"global", "rbd_default_map_options"}] = plain("ms_mode=prefer-crc")
+	}
+	if k != nil && k.Compression != nil && k.Compression.Enabled {
+		opts[Option{"global", "ms_osd_compress_mode"}] = plain("force")
 	}
 	return opts
 }

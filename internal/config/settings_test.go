@@ -179,3 +179,24 @@ func TestBase(t *testing.T) {
 		}
 	}
 }
+
+// The kernel speaks messenger v1 unless it is told, so the default, which has v2
+// only, must tell it.
+func TestKernelClientsSpeakWhatTheMonsSpeak(t *testing.T) {
+	for name, c := range map[string]struct {
+		k    *cephv1.ConnectionsSpec
+		want string
+	}{
+		"by default":    {nil, "ms_mode=prefer-crc"},
+		"required":      {&cephv1.ConnectionsSpec{RequireMsgr2: true}, "ms_mode=prefer-crc"},
+		"both versions": {&cephv1.ConnectionsSpec{}, ""},
+		"compressed":    {&cephv1.ConnectionsSpec{Compression: &cephv1.CompressionSpec{Enabled: true}}, "ms_mode=prefer-crc"},
+		"encrypted":     {&cephv1.ConnectionsSpec{Encryption: &cephv1.EncryptionSpec{Enabled: true}}, "ms_mode=secure"},
+	} {
+		spec := cephv1.ClusterSpec{Network: cephv1.NetworkSpec{Connections: c.k}}
+		v, set := base(&spec)[Option{"global", "rbd_default_map_options"}]
+		if set != (c.want != "") || set && v.Text.Reveal() != c.want {
+			t.Errorf("%s: rbd_default_map_options is %q", name, v.Text.Reveal())
+		}
+	}
+}

@@ -115,7 +115,7 @@ func checkDevice(with string) error {
 	case with == "":
 		return nil
 	case !strings.HasPrefix(with, "/dev/") || path.Clean(with) != with:
-		return fmt.Errorf("--with %s: name the new disk by its path below /dev, best as /dev/disk/by-id/...", with)
+		return fmt.Errorf("--with %s: name the new disk by its path below /dev, best by the one in /dev/disk/by-id", with)
 	case !strings.HasPrefix(with, "/dev/disk/") && !strings.HasPrefix(with, "/dev/mapper/"):
 		return fmt.Errorf("--with %s: such a name can be another disk's after a restart of the node: use its link below /dev/disk/by-id (ls -l /dev/disk/by-id on the node)", with)
 	}

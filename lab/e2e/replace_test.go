@@ -544,4 +544,3 @@ func phaseOf(d *appsv1.Deployment) string {
 	}
 	return "done"
 }
-

@@ -244,15 +244,6 @@ func (r *rig) get() *cephv1.CephCluster {
 	return &cl
 }
 
-func (r *rig) edit(change func(*cephv1.CephCluster)) {
-	r.t.Helper()
-	sim.Eventually(r.t, 5*time.Second, "editing the CephCluster", func() error {
-		cl := r.get()
-		change(cl)
-		return r.c.Update(r.t.Context(), cl)
-	})
-}
-
 func (r *rig) ready(osds int) {
 	r.t.Helper()
 	sim.Eventually(r.t, 60*time.Second, "cluster ready", func() error {

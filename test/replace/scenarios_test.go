@@ -2,6 +2,7 @@ package replace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func TestCrashWhileAbandoned(t *testing.T) {
 		}
 		err = b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: spec.Name(3)}, &appsv1.Deployment{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
-			return fmt.Errorf("the Deployment: %v", err)
+			return fmt.Errorf("the Deployment: %w", err)
 		}
 		return nil
 	}))
@@ -191,7 +192,7 @@ func TestCancelLeavesOutWhatWasOut(t *testing.T) {
 	}), bs.replace(3), bs.is(3, cephv1.OSDReplacementDraining, ""), bs.takeBack(3), bs.act("still out", func(ctx context.Context, b *bench) error {
 		m, err := cephosd.New(b.ceph).Dump(ctx)
 		if o, _ := m.Find(3); err != nil || bool(o.In) || !bool(o.Up) {
-			return fmt.Errorf("%+v, %v", o, err)
+			return fmt.Errorf("%+v, %w", o, errors.Join(err, errors.New("not as it was")))
 		}
 		return nil
 	}))
@@ -255,7 +256,7 @@ func TestRefused(t *testing.T) {
 				bs.annotate(spec.ReplaceAnnotation, c.value, id), bs.is(id, cephv1.OSDReplacementRefused, c.says), bs.act("untouched", func(ctx context.Context, b *bench) error {
 					m, err := cephosd.New(b.ceph).Dump(ctx)
 					if o, _ := m.Find(id); err != nil || !bool(o.Up) || !bool(o.In) {
-						return fmt.Errorf("%+v, %v", o, err)
+						return fmt.Errorf("%+v, %w", o, errors.Join(err, errors.New("not as it was")))
 					}
 					var cl cephv1.CephCluster
 					if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, &cl); err != nil {
@@ -339,7 +340,7 @@ func TestALyingCeph(t *testing.T) {
 	}), bs.replace(3), bs.is(3, cephv1.OSDReplacementDraining, ""), bs.act("still there", func(ctx context.Context, b *bench) error {
 		m, err := cephosd.New(b.ceph).Dump(ctx)
 		if o, _ := m.Find(3); err != nil || o.UUID != b.uuid[3] || !bool(o.Up) {
-			return fmt.Errorf("%+v, %v", o, err)
+			return fmt.Errorf("%+v, %w", o, errors.Join(err, errors.New("not as it was")))
 		}
 		return cephosd.New(b.ceph).UnsetFlag(ctx, "norecover")
 	}), bs.swap(3), bs.done(3))

@@ -179,8 +179,5 @@ func patience(a plan.Action) time.Duration {
 // with the CephCluster.
 func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Plan{} }
 
-// key is where a Deployment is.
-func key(d *appsv1.Deployment) client.ObjectKey { return client.ObjectKeyFromObject(d) }
-
 // noSuch is for what cannot happen but by a mistake in this package.
 func noSuch(what fmt.Stringer) error { return fmt.Errorf("%s: no such action or check", what) }

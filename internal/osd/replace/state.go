@@ -322,9 +322,7 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 	}
 	if known {
 		req.Record = &rec.Result
-		for _, o := range v.others(rec.Node) {
-			req.Others = append(req.Others, o)
-		}
+		req.Others = append(req.Others, v.others(rec.Node)...)
 	}
 	req.Room, req.Hint = c.Fits([]int{s.ID})
 	s.Refusal, s.Warnings = check.Check(req)

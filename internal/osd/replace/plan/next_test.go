@@ -271,7 +271,6 @@ func TestEveryState(t *testing.T) {
 type world struct {
 	s         plan.State
 	age       int // steps of the drain
-	lostSlot  bool
 	destroyed int
 }
 
