@@ -15,6 +15,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/castellan-storage/castellan/lab/ceph"
@@ -474,17 +475,53 @@ func testReplaceCancelled(t *testing.T, r *replacements) {
 	r.untilBack(t, o, r.swap(t, o), "cancelled-too-late")
 }
 
-// testReplaceTwo replaces both OSDs of two nodes' second disks at once.
+// testReplaceTwo replaces OSDs of two nodes at once, then both of one node: of those
+// only one may go at a time, since three copies need three nodes.
 func testReplaceTwo(t *testing.T, r *replacements) {
-	a, b := r.osd(t, 4), r.osd(t, 5)
+	byNode := map[string][]osd{}
+	for id := range r.ceph.OSDs {
+		o := r.osd(t, id)
+		byNode[o.node] = append(byNode[o.node], o)
+	}
+	var a, b, c osd
+	for _, on := range byNode {
+		switch {
+		case a.node == "":
+			a = on[0]
+		case b.node == "":
+			b, c = on[0], on[1]
+		}
+	}
 	begun := r.request(t, a.id)
 	r.request(t, b.id)
 	r.untilReady(t, a, begun, "two-first")
-	swapped := r.swap(t, a)
 	r.untilReady(t, b, begun, "two-second")
+	swapped := r.swap(t, a)
 	swappedB := r.swap(t, b)
 	r.untilBack(t, a, swapped, "two-first")
 	r.untilBack(t, b, swappedB, "two-second")
+
+	b = r.osd(t, b.id)
+	begun = r.request(t, b.id)
+	r.untilReady(t, b, begun, "queue-first")
+	queued := r.request(t, c.id)
+	testlab.Until(t, time.Minute, "the second is told why it waits", func(ctx context.Context) error {
+		u, err := r.dyn.Resource(clusters).Namespace(ceph.Namespace).Get(ctx, "rook-ceph", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		list, _, err := unstructured.NestedSlice(u.Object, "status", "storage", "replacements")
+		for _, x := range list {
+			m, _ := x.(map[string]any)
+			if m["id"] == int64(c.id) && strings.Contains(fmt.Sprint(m["waitingFor"]), "failure domains") {
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("replacements are %v", list))
+	})
+	r.untilBack(t, b, r.swap(t, b), "queue-first")
+	r.untilReady(t, c, queued, "queue-second")
+	r.untilBack(t, c, r.swap(t, c), "queue-second")
 }
 
 // testReplaceOperatorKilled kills the operator at random over one replacement.

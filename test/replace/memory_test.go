@@ -61,6 +61,8 @@ type bench struct {
 	ceph  *cephtest.Cluster
 	sim   *sim.World
 	op    pods.Operator
+	// looking keeps injected errors from what only looks whether all is well.
+	looking bool
 	// asked are OSDs about which the user has asked for something; others are taboo.
 	asked map[int]bool
 	// taboo are serials of disks that must stay as they are.
@@ -240,7 +242,13 @@ func (b *bench) command(_ ceph.Target, cmd ceph.Command) {
 			}
 		}
 		var list corev1.PodList
-		if err := b.c.List(ctx, &list, client.InNamespace(b.ns), client.MatchingLabels{spec.IDLabel: fmt.Sprint(id)}); err == nil && len(list.Items) > 0 {
+		b.looking = true
+		err = b.c.List(ctx, &list, client.InNamespace(b.ns), client.MatchingLabels{spec.IDLabel: fmt.Sprint(id)})
+		b.looking = false
+		switch {
+		case err != nil:
+			b.say("D2: %s: listing pods: %v", cmd, err)
+		case len(list.Items) > 0:
 			b.say("D2: %s: pod %s is there", cmd, list.Items[0].Name)
 		}
 	}
@@ -248,6 +256,8 @@ func (b *bench) command(_ ceph.Target, cmd ceph.Command) {
 
 // pods: never two for one OSD (D4).
 func (b *bench) pods(ctx context.Context) {
+	b.looking = true
+	defer func() { b.looking = false }()
 	var list corev1.PodList
 	if err := b.c.List(ctx, &list, client.InNamespace(b.ns), client.HasLabels{spec.IDLabel}); err != nil {
 		b.say("listing pods: %v", err)
@@ -596,9 +606,9 @@ func every(t testing.TB) int {
 	switch v := os.Getenv("CASTELLAN_CRASH"); v {
 	case "":
 		if testing.Short() {
-			return 31
+			return 97
 		}
-		return 13
+		return 41
 	case "full":
 		return 1
 	default:
