@@ -119,7 +119,7 @@ func registrar(ctx context.Context, o options) error {
 	select {
 	case why := <-r.refused:
 		cancel(nil)
-		_ = <-served // it ends since it was told to
+		<-served // it ends since it was told to
 		return fmt.Errorf("the kubelet refused %s: %s", name, why)
 	case err := <-served:
 		return err
