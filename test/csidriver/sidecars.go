@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -119,8 +120,7 @@ func registrar(ctx context.Context, o options) error {
 	select {
 	case why := <-r.refused:
 		cancel(nil)
-		<-served // it ends since it was told to
-		return fmt.Errorf("the kubelet refused %s: %s", name, why)
+		return errors.Join(fmt.Errorf("the kubelet refused %s: %s", name, why), <-served)
 	case err := <-served:
 		return err
 	}
