@@ -102,6 +102,7 @@ func (b *bench) name(o runtime.Object, names map[string]string) {
 	case *corev1.Service:
 		if o.Spec.ClusterIP != "" && o.Spec.ClusterIP != "None" {
 			names[o.Spec.ClusterIP+":"] = "IP-" + o.Name + ":"
+			names["["+o.Spec.ClusterIP+"]"] = "[IP-" + o.Name + "]"
 			names["public-addr="+o.Spec.ClusterIP] = "public-addr=IP-" + o.Name
 			names["- "+o.Spec.ClusterIP+"\n"] = "- IP-" + o.Name + "\n"
 		}
