@@ -239,9 +239,12 @@ func step(cl *cephv1.CephCluster, seen Seen, a plan.Action, p *kit.Plan) error {
 		for _, id := range a.IDs {
 			m := seen.build(cl, id)
 			if m.Claim != nil {
-				p.Apply = append(p.Apply, spec.Claim(seen.Cluster, m))
+				// The claim comes first: once the canary is there this step is over, and
+				// nobody would make the claim after a crash between the two.
+				p.Do = append(p.Do, kit.Apply{Object: spec.Claim(seen.Cluster, m)}, kit.Create{Object: canary(seen.Cluster, m, user)})
+			} else {
+				p.Create = append(p.Create, canary(seen.Cluster, m, user))
 			}
-			p.Create = append(p.Create, canary(seen.Cluster, m, user))
 			// The address is asked for at once: it does not depend on the node.
 			if !seen.State.Spec.HostNetwork {
 				p.Apply = append(p.Apply, service(seen, id))

@@ -8,7 +8,7 @@
 // in-memory API server, and a sample of them against a real one. What runs by default
 // is a sample that fits CI:
 //
-//	CASTELLAN_CRASH=full     every effect (default: every 29th, -short: every 61st)
+//	CASTELLAN_CRASH=full     every effect (default: every 22nd, -short: every 61st)
 //	CASTELLAN_CRASH=7        every 7th
 //	CASTELLAN_CRASH_SHARD=2/5  the second of five parts
 package crash
@@ -292,7 +292,7 @@ func every(t testing.TB) int {
 		if testing.Short() {
 			return 61
 		}
-		return 29
+		return 22
 	case "full":
 		return 1
 	default:
