@@ -1,15 +1,7 @@
 package discover
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/statusmap"
 )
@@ -48,32 +40,6 @@ type Storer struct {
 
 // Store applies the node's ConfigMap.
 func (s Storer) Store(ctx context.Context, devices []byte) error {
-	name := MapName(s.Node)
-	body, err := json.Marshal(Map(s.Namespace, s.Node, devices))
-	if err != nil {
-		return fmt.Errorf("encoding ConfigMap %s: %w", name, err)
-	}
-	token, err := os.ReadFile(s.Client.TokenFile)
-	if err != nil {
-		return fmt.Errorf("reading the pod's token: %w", err)
-	}
-	u := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps/%s?fieldManager=%s&force=true",
-		s.Client.Server, url.PathEscape(s.Namespace), url.PathEscape(name), statusmap.FieldManager)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("applying ConfigMap %s: %w", name, err)
-	}
-	req.Header.Set("Content-Type", "application/apply-patch+yaml")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := s.Client.HTTP.Do(req)
-	if err != nil {
-		return fmt.Errorf("applying ConfigMap %s: %w", name, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
-		return fmt.Errorf("applying ConfigMap %s: %s: %s", name, resp.Status, said)
-	}
-	return nil
+	_, err := s.Client.Apply(ctx, s.Namespace, MapName(s.Node), statusmap.FieldManager, Map(s.Namespace, s.Node, devices))
+	return err
 }

@@ -1,15 +1,9 @@
 package statusmap
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/rawosd"
 )
@@ -22,9 +16,6 @@ const (
 	// readManager owns nothing: its apply is how the ConfigMap is read, with no more
 	// right than to apply.
 	readManager = FieldManager + "-read"
-	// maxAnswer bounds what is read of the API server's answer; a ConfigMap has at most
-	// 1 MiB.
-	maxAnswer = 4 << 20
 )
 
 // Begun keeps rawosd's notes in a node's status ConfigMap.
@@ -76,39 +67,5 @@ func (c *Client) apply(ctx context.Context, t Target, manager string, data map[s
 	if data != nil {
 		m["data"] = data
 	}
-	return c.send(ctx, t, manager, m)
-}
-
-// send applies an object for a field manager.
-func (c *Client) send(ctx context.Context, t Target, manager string, m map[string]any) ([]byte, error) {
-	body, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("encoding ConfigMap %s: %w", t.Name, err)
-	}
-	token, err := os.ReadFile(c.TokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pod's token: %w", err)
-	}
-	u := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps/%s?fieldManager=%s&force=true",
-		c.Server, url.PathEscape(t.Namespace), url.PathEscape(t.Name), manager)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
-	}
-	req.Header.Set("Content-Type", "application/apply-patch+yaml")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := c.HTTP.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	out, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, fmt.Errorf("applying ConfigMap %s: %w", t.Name, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return nil, fmt.Errorf("applying ConfigMap %s: %s: %s", t.Name, resp.Status, out[:min(len(out), 2048)])
-	}
-	return out, nil
+	return c.Apply(ctx, t.Namespace, t.Name, manager, m)
 }

@@ -38,7 +38,7 @@ func (c *Client) key(ctx context.Context, t Target, key string, value any, manag
 	for k, v := range t.Labels {
 		labels[k] = v
 	}
-	_, err = c.send(ctx, t, manager, map[string]any{
+	_, err = c.Apply(ctx, t.Namespace, t.Name, manager, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": t.Name, "namespace": t.Namespace, "labels": labels},
 		"data":     map[string]any{key: string(b)},

@@ -1,21 +1,26 @@
 // Package statusmap stores a node's provisioning report in the ConfigMap
 // rook-ceph-osd-<node>-status, where the operator and the user read it.
 //
-// It speaks to the API server with one kind of request, a server-side apply of
-// that ConfigMap, so that castellan-node stays a small static program. It must
-// not read or write anything else. In a key of its own the ConfigMap also keeps which
+// It speaks to the API server with one kind of request, a server-side apply of a
+// ConfigMap, so that castellan-node stays a small static program; the discovery
+// daemon applies its own with the same Client. It must not read or write anything
+// else. In a key of its own the ConfigMap also keeps which
 // OSDs a node has begun to make.
 package statusmap
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/castellan-storage/castellan/internal/node/provision"
@@ -23,6 +28,10 @@ import (
 
 // FieldManager owns the report's fields.
 const FieldManager = "castellan-node"
+
+// maxAnswer bounds what is read of the API server's answer; a ConfigMap has at most
+// 1 MiB.
+const maxAnswer = 4 << 20
 
 // tokenDir is where Kubernetes mounts a pod's identity.
 const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -135,6 +144,41 @@ func (c *Client) Store(ctx context.Context, t Target, r provision.Report) error 
 	if err != nil {
 		return err
 	}
-	_, err = c.send(ctx, t, FieldManager, m)
+	_, err = c.Apply(ctx, t.Namespace, t.Name, FieldManager, m)
 	return err
+}
+
+// Apply applies a ConfigMap for a field manager, and gives it as it then is, as JSON.
+// object must carry the same namespace and name.
+func (c *Client) Apply(ctx context.Context, namespace, name, manager string, object map[string]any) ([]byte, error) {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding ConfigMap %s: %w", name, err)
+	}
+	token, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pod's token: %w", err)
+	}
+	u := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps/%s?fieldManager=%s&force=true",
+		c.Server, url.PathEscape(namespace), url.PathEscape(name), manager)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, u, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("applying ConfigMap %s: %w", name, err)
+	}
+	req.Header.Set("Content-Type", "application/apply-patch+yaml")
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("applying ConfigMap %s: %w", name, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	out, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("applying ConfigMap %s: %w", name, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("applying ConfigMap %s: %s: %s", name, resp.Status, out[:min(len(out), 2048)])
+	}
+	return out, nil
 }
