@@ -20,6 +20,10 @@ import (
 // (BDEV_LABEL_BLOCK_SIZE).
 const Size = 4096
 
+// Copies are the offsets in bytes at which BlueStore keeps further copies of its label
+// since Squid (BlueStore's bdev_label_positions), where the device reaches that far.
+func Copies() []int64 { return []int64{1 << 30, 10 << 30, 100 << 30, 1000 << 30} }
+
 const magic = "bluestore block device\n"
 
 // ErrNone says that there is no BlueStore label. It says nothing about what

@@ -313,9 +313,9 @@ func (m *Maker) wipe(path string, b Begun) error {
 	}
 	defer func() { _ = f.Close() }()
 	block := make([]byte, label.Size)
-	// Copies of the label are at these places since Ceph 19 (bdev_label_positions). The
-	// first goes last: it is what the next look sees.
-	for _, at := range []int64{1000 << 30, 100 << 30, 10 << 30, 1 << 30, 0} {
+	// The label itself goes last: it is what the next look sees.
+	places := append([]int64{0}, label.Copies()...)
+	for _, at := range slices.Backward(places) {
 		if uint64(at)+label.Size > b.Size {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/label"
 )
 
 const (
@@ -150,8 +151,7 @@ func (h Host) Erase(ctx context.Context, path string) error {
 				return err
 			}
 		}
-		// Copies of the label that BlueStore keeps (bdev_label_positions).
-		for _, at := range []int64{1 << 30, 10 << 30, 100 << 30, 1000 << 30} {
+		for _, at := range label.Copies() {
 			if at+align > size {
 				break
 			}

@@ -27,10 +27,6 @@ const (
 	edge = 16 << 20
 )
 
-// copies are the offsets at which BlueStore keeps further copies of its label since
-// Squid (BlueStore's bdev_label_positions).
-func copies() []int64 { return []int64{1 << 30, 10 << 30, 100 << 30, 1000 << 30} }
-
 // method is how a disk is overwritten.
 type method struct {
 	complete, random bool
@@ -102,7 +98,7 @@ func (d disk) wipe(ctx context.Context, uuid string, m method) error {
 	if uuid == "" {
 		return nil
 	}
-	for _, at := range append([]int64{0}, copies()...) {
+	for _, at := range append([]int64{0}, label.Copies()...) {
 		found, err := d.labelled(at, uuid)
 		if err != nil {
 			return err
@@ -117,7 +113,7 @@ func (d disk) wipe(ctx context.Context, uuid string, m method) error {
 // wipeCopies overwrites the copies of the label between the two ends. The places
 // may as well hold other data, which says nothing of whose disk it is.
 func (d disk) wipeCopies(ctx context.Context, uuid string, from, to int64) error {
-	for _, at := range copies() {
+	for _, at := range label.Copies() {
 		if at < from || at+label.Size > to {
 			continue
 		}
