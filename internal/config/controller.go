@@ -280,14 +280,11 @@ func (s Settle) Do(ctx context.Context, conf cephconfig.Client) error {
 
 // Do implements kit.Doer.
 func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.Action) error {
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, action.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return fmt.Errorf("%s: the cluster's mons are not known", action)
-	}
-	conf, osds := cephconfig.New(stored.Ceph), cephosd.New(stored.Ceph)
+	conf, osds := cephconfig.New(commander), cephosd.New(commander)
 	switch a := action.(type) {
 	case Settle:
 		return a.Do(ctx, conf)

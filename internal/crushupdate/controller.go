@@ -204,22 +204,19 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 	if !ok {
 		return fmt.Errorf("%s: no such action", action)
 	}
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, action.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return fmt.Errorf("%s: the cluster's mons are not known", action)
-	}
 	switch u.What {
 	case DropClass:
-		return crush.New(stored.Ceph).RemoveDeviceClass(ctx, u.ID)
+		return crush.New(commander).RemoveDeviceClass(ctx, u.ID)
 	case SetClass:
-		return crush.New(stored.Ceph).SetDeviceClass(ctx, u.Class, u.ID)
+		return crush.New(commander).SetDeviceClass(ctx, u.Class, u.ID)
 	case SetWeight:
-		return crush.New(stored.Ceph).Reweight(ctx, ceph.OSDName(u.ID), u.Number)
+		return crush.New(commander).Reweight(ctx, ceph.OSDName(u.ID), u.Number)
 	default:
-		return cephosd.New(stored.Ceph).PrimaryAffinity(ctx, u.ID, u.Number)
+		return cephosd.New(commander).PrimaryAffinity(ctx, u.ID, u.Number)
 	}
 }
 

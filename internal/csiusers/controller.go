@@ -9,7 +9,6 @@ package csiusers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -293,14 +292,11 @@ func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Pla
 
 // Do implements kit.Doer.
 func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.Action) error {
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, action.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return errors.New(action.String() + ": the cluster's mons are not known")
-	}
-	users := auth.New(stored.Ceph)
+	users := auth.New(commander)
 	switch a := action.(type) {
 	case Ensure:
 		if a.Exists {

@@ -175,17 +175,14 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 	if !ok {
 		return fmt.Errorf("%s: no such action", action)
 	}
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, action.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return fmt.Errorf("%s: the cluster's mons are not known", action)
-	}
 	if n.On {
-		return cephosd.New(stored.Ceph).SetGroup(ctx, "noout", n.Bucket)
+		return cephosd.New(commander).SetGroup(ctx, "noout", n.Bucket)
 	}
-	return cephosd.New(stored.Ceph).UnsetGroup(ctx, "noout", n.Bucket)
+	return cephosd.New(commander).UnsetGroup(ctx, "noout", n.Bucket)
 }
 
 // Teardown implements kit.Controller: budgets and note go with the CephCluster.

@@ -398,14 +398,11 @@ func (r RemoveMon) String() string { return "removing mon " + r.Mon + " from the
 
 // Confirm implements kit.Confirmer, with live reads.
 func (c *Controller) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.Check) (*kit.Wait, error) {
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, fmt.Sprintf("asking whether %s", check))
 	if err != nil {
 		return nil, err
 	}
-	if stored.Ceph == nil {
-		return nil, fmt.Errorf("asking whether %s: the cluster's mons are not known", check)
-	}
-	mons := cephmon.New(stored.Ceph)
+	mons := cephmon.New(commander)
 	switch k := check.(type) {
 	case KeepsQuorum:
 		q, err := mons.QuorumStatus(ctx)
@@ -439,14 +436,11 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 	if !ok {
 		return fmt.Errorf("%s: no such action", action)
 	}
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, r.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return fmt.Errorf("%s: the cluster's mons are not known", r)
-	}
-	return cephmon.New(stored.Ceph).Remove(ctx, r.Mon)
+	return cephmon.New(commander).Remove(ctx, r.Mon)
 }
 
 func join(ids []string) string { return strings.Join(ids, ", ") }

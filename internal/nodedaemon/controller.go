@@ -298,14 +298,11 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 	if !ok {
 		return fmt.Errorf("%s: no such action", action)
 	}
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, action.String())
 	if err != nil {
 		return err
 	}
-	if stored.Ceph == nil {
-		return fmt.Errorf("%s: the cluster's mons are not known", action)
-	}
-	return e.Do(ctx, stored.Ceph)
+	return e.Do(ctx, commander)
 }
 
 // Teardown implements kit.Controller: everything goes with the CephCluster.

@@ -532,14 +532,11 @@ func (c *Daemons) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit
 	if !ok {
 		return nil, fmt.Errorf("asking whether %s: no such check", check)
 	}
-	stored, err := c.Access.Read(ctx, cl.Namespace)
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, fmt.Sprintf("asking whether %s", o))
 	if err != nil {
 		return nil, err
 	}
-	if stored.Ceph == nil {
-		return nil, fmt.Errorf("asking whether %s: the cluster's mons are not known", o)
-	}
-	answer, err := cephosd.New(stored.Ceph).OkToStop(ctx, 0, o.IDs...)
+	answer, err := cephosd.New(commander).OkToStop(ctx, 0, o.IDs...)
 	if err != nil {
 		return nil, fmt.Errorf("asking whether %s: %w", o, err)
 	}

@@ -64,6 +64,19 @@ type Cluster struct {
 	Ceph ceph.Commander
 }
 
+// Ceph gives the Commander of the cluster in a namespace, for whom nothing is to be done
+// without one: mons that are not known are an error, which says what was being done.
+func (r Reader) Ceph(ctx context.Context, namespace, doing string) (ceph.Commander, error) {
+	c, err := r.Read(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if c.Ceph == nil {
+		return nil, fmt.Errorf("%s: the cluster's mons are not known", doing)
+	}
+	return c.Ceph, nil
+}
+
 // Read reads what is stored for the cluster in a namespace.
 func (r Reader) Read(ctx context.Context, namespace string) (Cluster, error) {
 	c := Cluster{List: endpoints.Empty()}
