@@ -68,7 +68,7 @@ func Options(kinds bool) kit.Options {
 		Owns: []kit.Object{&corev1.Secret{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: onlyMons},
-			{Object: &cephv1.CephRBDMirror{}, Map: toClusters, When: kube.SpecChanged()},
+			{Object: &cephv1.CephRBDMirror{}, Map: kube.ToAll(&cephv1.CephClusterList{}), When: kube.SpecChanged()},
 		},
 	}
 	if kinds {
@@ -83,21 +83,8 @@ func Options(kinds bool) kit.Options {
 	return o
 }
 
-// toClusters maps an object to the CephClusters of its namespace.
-func toClusters(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-	return clustersIn(ctx, cache, obj.GetNamespace())
-}
-
 func clustersIn(ctx context.Context, cache client.Reader, namespace string) []kit.Key {
-	list, err := kube.List(ctx, cache, &cephv1.CephClusterList{}, client.InNamespace(namespace))
-	if err != nil {
-		return nil // the cache is not filled yet; every cluster gets a pass of its own then
-	}
-	var keys []kit.Key
-	for i := range list.Items {
-		keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	return keys
+	return kube.KeysIn(ctx, cache, &cephv1.CephClusterList{}, namespace)
 }
 
 // onlyMons passes the list of mons.
@@ -105,7 +92,7 @@ func onlyMons(ctx context.Context, cache client.Reader, obj client.Object) []kit
 	if obj.GetName() != endpoints.ConfigMap {
 		return nil
 	}
-	return toClusters(ctx, cache, obj)
+	return clustersIn(ctx, cache, obj.GetNamespace())
 }
 
 // Seen is everything that the plan needs to know.

@@ -63,25 +63,32 @@ func ToOwner(gk schema.GroupKind) MapFunc {
 // everywhere if it has none (a Node). list is an empty list of the kind.
 func ToAll(list client.ObjectList) MapFunc {
 	return func(ctx context.Context, cache client.Reader, obj client.Object) []types.NamespacedName {
-		fresh, ok := list.DeepCopyObject().(client.ObjectList)
-		if !ok {
-			return nil
-		}
-		if err := cache.List(ctx, fresh, client.InNamespace(obj.GetNamespace())); err != nil {
-			// The cache answers from memory; it fails only while it is not filled yet, and
-			// then every object leads to a pass of its own.
-			log.FromContext(ctx).Error(err, "listing for a watch", "list", fmt.Sprintf("%T", list))
-			return nil
-		}
-		var keys []types.NamespacedName
-		_ = meta.EachListItem(fresh, func(o runtime.Object) error {
-			if m, ok := o.(metav1.Object); ok {
-				keys = append(keys, types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()})
-			}
-			return nil
-		})
-		return keys
+		return KeysIn(ctx, cache, list, obj.GetNamespace())
 	}
+}
+
+// KeysIn are the keys of a kind's objects in a namespace, everywhere if it is empty:
+// for maps of objects that tell the namespace by something else than their own. list is
+// an empty list of the kind.
+func KeysIn(ctx context.Context, cache client.Reader, list client.ObjectList, namespace string) []types.NamespacedName {
+	fresh, ok := list.DeepCopyObject().(client.ObjectList)
+	if !ok {
+		return nil
+	}
+	if err := cache.List(ctx, fresh, client.InNamespace(namespace)); err != nil {
+		// The cache answers from memory; it fails only while it is not filled yet, and
+		// then every object leads to a pass of its own.
+		log.FromContext(ctx).Error(err, "listing for a watch", "list", fmt.Sprintf("%T", list))
+		return nil
+	}
+	var keys []types.NamespacedName
+	_ = meta.EachListItem(fresh, func(o runtime.Object) error {
+		if m, ok := o.(metav1.Object); ok {
+			keys = append(keys, types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()})
+		}
+		return nil
+	})
+	return keys
 }
 
 // SpecChanged passes what a user has changed (generation, labels, annotations,

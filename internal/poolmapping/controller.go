@@ -82,7 +82,7 @@ type Controller struct {
 func Options(kinds bool) kit.Options {
 	o := kit.Options{
 		Name: "csi-pool-mapping", Report: kit.Report{None: true},
-		Watches: []kit.Watch{{Object: &cephv1.CephBlockPool{}, Map: toClusters, When: kube.SpecChanged()}},
+		Watches: []kit.Watch{{Object: &cephv1.CephBlockPool{}, Map: kube.ToAll(&cephv1.CephClusterList{}), When: kube.SpecChanged()}},
 	}
 	if kinds {
 		byProfile := func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
@@ -102,20 +102,8 @@ func Options(kinds bool) kit.Options {
 	return o
 }
 
-func toClusters(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-	return clustersIn(ctx, cache, obj.GetNamespace())
-}
-
 func clustersIn(ctx context.Context, cache client.Reader, namespace string) []kit.Key {
-	list, err := kube.List(ctx, cache, &cephv1.CephClusterList{}, client.InNamespace(namespace))
-	if err != nil {
-		return nil // the cache is not filled yet; every cluster gets a pass of its own then
-	}
-	var keys []kit.Key
-	for i := range list.Items {
-		keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	return keys
+	return kube.KeysIn(ctx, cache, &cephv1.CephClusterList{}, namespace)
 }
 
 // Seen is everything that the plan needs to know.
