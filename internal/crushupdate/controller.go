@@ -49,12 +49,7 @@ func Options() kit.Options {
 		Name:   "osd-settings",
 		Report: kit.Report{Ready: Condition, Shared: true},
 		Watches: []kit.Watch{
-			{Object: &appsv1.Deployment{}, When: firstUp(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-				if obj.GetLabels()["app"] != spec.App {
-					return nil
-				}
-				return toAll(ctx, cache, obj)
-			}},
+			{Object: &appsv1.Deployment{}, When: firstUp(), Map: kube.OnlyApp(spec.App, toAll)},
 			{Object: &corev1.Node{}, When: classChanged(), Map: toAll},
 		},
 	}

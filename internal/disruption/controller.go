@@ -71,12 +71,7 @@ func Options() kit.Options {
 		Report: kit.Report{Ready: Condition, Shared: true},
 		Owns:   []kit.Object{&policyv1.PodDisruptionBudget{}, &corev1.ConfigMap{}},
 		Watches: []kit.Watch{
-			{Object: &appsv1.Deployment{}, When: readyChanged(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-				if obj.GetLabels()["app"] != App {
-					return nil
-				}
-				return toAll(ctx, cache, obj)
-			}},
+			{Object: &appsv1.Deployment{}, When: readyChanged(), Map: kube.OnlyApp(App, toAll)},
 			{Object: &corev1.Node{}, When: cordonChanged(), Map: toAll},
 		},
 	}

@@ -91,6 +91,16 @@ func KeysIn(ctx context.Context, cache client.Reader, list client.ObjectList, na
 	return keys
 }
 
+// OnlyApp passes objects whose label app has this value on to next.
+func OnlyApp(app string, next MapFunc) MapFunc {
+	return func(ctx context.Context, cache client.Reader, obj client.Object) []types.NamespacedName {
+		if obj.GetLabels()["app"] != app {
+			return nil
+		}
+		return next(ctx, cache, obj)
+	}
+}
+
 // SpecChanged passes what a user has changed (generation, labels, annotations,
 // finalizers, deletion) and not what only the status says. For kinds without
 // generation use no predicate.

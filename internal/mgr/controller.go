@@ -54,13 +54,8 @@ func Options() kit.Options {
 	return kit.Options{
 		Name:   "mgr",
 		Report: kit.SubjectReport("Mgr"), When: access.When(), AdoptFrom: pods.FormerOperators(),
-		Owns: []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
-		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.Changed(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-			if obj.GetLabels()["app"] != spec.App {
-				return nil
-			}
-			return kube.ToAll(&cephv1.CephClusterList{})(ctx, cache, obj)
-		}}},
+		Owns:    []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
+		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.Changed(), Map: kube.OnlyApp(spec.App, kube.ToAll(&cephv1.CephClusterList{}))}},
 	}
 }
 

@@ -53,19 +53,9 @@ func Options() kit.Options {
 		Report: kit.SubjectReport("Mon"), When: access.When(), AdoptFrom: pods.FormerOperators(),
 		Owns: []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}, &discoveryv1.EndpointSlice{}},
 		Watches: []kit.Watch{
-			{Object: &corev1.Pod{}, Map: onlyApp(byLabel), When: kube.Changed()},
+			{Object: &corev1.Pod{}, Map: kube.OnlyApp(spec.App, byLabel), When: kube.Changed()},
 			{Object: &corev1.Node{}, Map: byLabel, When: nodeChanged()},
 		},
-	}
-}
-
-// onlyApp passes the pods of mons.
-func onlyApp(next kube.MapFunc) kube.MapFunc {
-	return func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-		if obj.GetLabels()["app"] != spec.App {
-			return nil
-		}
-		return next(ctx, cache, obj)
 	}
 }
 

@@ -88,9 +88,8 @@ const retryAfter = 10 * time.Minute
 
 // over says that a Job has ended.
 func over(j *batchv1.Job) bool {
-	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue
-	})
+	_, _, ended := kube.JobEnd(j)
+	return ended
 }
 
 // users makes the users that are needed and have no Secret.

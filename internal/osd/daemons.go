@@ -39,7 +39,7 @@ func DaemonOptions() kit.Options {
 		Report: kit.SubjectReport("OSD"), When: access.When(), AdoptFrom: pods.FormerOperators(),
 		Owns: []kit.Object{&appsv1.Deployment{}},
 		Watches: []kit.Watch{
-			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
+			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 		},
 	}

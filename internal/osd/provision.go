@@ -72,20 +72,11 @@ func ProvisionOptions() kit.Options {
 		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}},
 		Watches: []kit.Watch{
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
-			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
-			{Object: &corev1.ConfigMap{}, Map: onlyApp("rook-discover", toAll), When: kube.Changed()},
-			{Object: &corev1.Pod{}, Map: onlyApp(spec.PrepareApp, toAll), When: kube.Changed()},
+			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
+			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-discover", toAll), When: kube.Changed()},
+			{Object: &corev1.Pod{}, Map: kube.OnlyApp(spec.PrepareApp, toAll), When: kube.Changed()},
 			{Object: &appsv1.Deployment{}, Map: onlyReplacing(toAll), When: kube.Changed()},
 		},
-	}
-}
-
-func onlyApp(app string, next kube.MapFunc) kube.MapFunc {
-	return func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-		if obj.GetLabels()["app"] != app {
-			return nil
-		}
-		return next(ctx, cache, obj)
 	}
 }
 
@@ -485,12 +476,8 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 func ended(j *batchv1.Job) bool { return !endTime(j).IsZero() }
 
 func endTime(j *batchv1.Job) time.Time {
-	for _, c := range j.Status.Conditions {
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
+	at, _, _ := kube.JobEnd(j)
+	return at
 }
 
 // Teardown implements kit.Controller: Jobs and reports go with the CephCluster.

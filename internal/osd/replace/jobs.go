@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/swap"
@@ -62,20 +63,10 @@ func (v *view) jobsOf(id int, node string) jobs {
 	j := jobs{now: v.now, monHost: v.stored.List.MonHost(), allowLoop: v.set.AllowLoopDevices}
 	j.close, j.make, j.zap = v.jobs[spec.CloseName(id)], v.jobs[spec.MakeName(id)], v.jobs[spec.ZapName(id)]
 	if job := v.jobs[spec.JobName(node)]; job != nil && node != "" {
-		_, _, ended := ending(job)
+		_, _, ended := kube.JobEnd(job)
 		j.busy = !ended
 	}
 	return j
-}
-
-// ending says when and how a Job has ended.
-func ending(j *batchv1.Job) (at time.Time, ok, ended bool) {
-	for _, c := range j.Status.Conditions {
-		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-			return c.LastTransitionTime.Time, c.Type == batchv1.JobComplete, true
-		}
-	}
-	return time.Time{}, false, false
 }
 
 // closeState says what a closing Job proves now.
@@ -86,7 +77,7 @@ func closeState(j *batchv1.Job, uuid string, generation int64, now time.Time) (p
 	if j.DeletionTimestamp != nil {
 		return plan.Ending, ""
 	}
-	at, ok, ended := ending(j)
+	at, ok, ended := kube.JobEnd(j)
 	switch {
 	case spec.JobUUID(j) != uuid || j.Annotations[generationAnnotation] != strconv.FormatInt(generation, 10):
 		return plan.Stale, ""
@@ -110,7 +101,7 @@ func jobState(j *batchv1.Job, uuid string, tries int, now time.Time) (plan.JobSt
 	if j.DeletionTimestamp != nil {
 		return plan.Ending, ""
 	}
-	at, ok, ended := ending(j)
+	at, ok, ended := kube.JobEnd(j)
 	due := now.Sub(at) >= backOff(tries)
 	switch {
 	case spec.JobUUID(j) != uuid:

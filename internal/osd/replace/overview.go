@@ -52,12 +52,7 @@ func OverviewOptions() kit.Options {
 				}
 				return clusters(ctx, c, obj)
 			}},
-			{Object: &corev1.ConfigMap{}, When: kube.Changed(), Map: func(ctx context.Context, c client.Reader, obj client.Object) []kit.Key {
-				if obj.GetLabels()["app"] != spec.App {
-					return nil
-				}
-				return clusters(ctx, c, obj)
-			}},
+			{Object: &corev1.ConfigMap{}, When: kube.Changed(), Map: kube.OnlyApp(spec.App, clusters)},
 		},
 	}
 }
@@ -116,7 +111,7 @@ func (c *Overview) Observe(ctx context.Context, cl *cephv1.CephCluster) (Overvie
 		seen.Hosts[name] = n.Labels[corev1.LabelHostname]
 	}
 	for _, j := range v.jobs {
-		if _, _, ended := ending(j); !ended && slices.Contains([]string{spec.PrepareApp, spec.MakeApp}, j.Labels["app"]) {
+		if _, _, ended := kube.JobEnd(j); !ended && slices.Contains([]string{spec.PrepareApp, spec.MakeApp}, j.Labels["app"]) {
 			seen.Busy[j.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]] = true
 		}
 	}
@@ -298,7 +293,7 @@ func watches(cl *cephv1.CephCluster, seen OverviewSeen, p *kit.Plan) {
 			continue // not asked yet, or asked about other slots
 		}
 		if job != nil {
-			_, _, ended := ending(job)
+			_, _, ended := kube.JobEnd(job)
 			wanted[name] = job.Labels[pending.SlotsLabel] == hash && (!ended || cm.Labels[pending.AfterLabel] != string(job.UID))
 			continue
 		}
