@@ -52,18 +52,24 @@ func provisionCmd() *cobra.Command {
 	}
 }
 
-func provisionNode(ctx context.Context, req request.Provision) error {
-	sel, err := req.Selection.Compile()
-	if err != nil {
-		return err
-	}
-	if err := writeConf(req.FSID, req.MonHost); err != nil {
+// makeReady gives Ceph's programs and ceph-volume what they need to make OSDs in this
+// pod: the mons' addresses, LVM's settings, directories.
+func makeReady(fsid, monHost string) error {
+	if err := writeConf(fsid, monHost); err != nil {
 		return err
 	}
 	if err := writeLVMConf(); err != nil {
 		return err
 	}
-	if err := makeDirs("/run/ceph", "/var/log/ceph", "/var/lib/ceph/osd", "/var/lib/ceph/crash"); err != nil {
+	return makeDirs("/run/ceph", "/var/log/ceph", "/var/lib/ceph/osd", "/var/lib/ceph/crash")
+}
+
+func provisionNode(ctx context.Context, req request.Provision) error {
+	sel, err := req.Selection.Compile()
+	if err != nil {
+		return err
+	}
+	if err := makeReady(req.FSID, req.MonHost); err != nil {
 		return err
 	}
 	client, err := statusmap.InCluster()

@@ -86,13 +86,7 @@ func replaceCmd() *cobra.Command {
 }
 
 func replaceOSD(ctx context.Context, req request.Replace) error {
-	if err := writeConf(req.FSID, req.MonHost); err != nil {
-		return err
-	}
-	if err := writeLVMConf(); err != nil {
-		return err
-	}
-	if err := makeDirs("/run/ceph", "/var/log/ceph", "/var/lib/ceph/osd", "/var/lib/ceph/crash"); err != nil {
+	if err := makeReady(req.FSID, req.MonHost); err != nil {
 		return err
 	}
 	client, err := statusmap.InCluster()
