@@ -5,13 +5,12 @@
 package pending
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 
+	"github.com/castellan-storage/castellan/internal/kit/naming"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -68,8 +67,7 @@ func Hash(slots []swap.Pending) string {
 	if err != nil {
 		panic("encoding pending slots: " + err.Error()) // they are plain values
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
+	return naming.Hash(string(b))[:16]
 }
 
 // Labels are those of a report that its next writer must keep.
