@@ -3,7 +3,6 @@
 package cephcluster
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -18,30 +17,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
-	"github.com/castellan-storage/castellan/internal/cluster"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
-	cephconfig "github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
-	"github.com/castellan-storage/castellan/internal/mgr"
-	"github.com/castellan-storage/castellan/internal/mon"
-	"github.com/castellan-storage/castellan/internal/osd"
-	"github.com/castellan-storage/castellan/internal/settings"
-	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
 
@@ -50,17 +39,6 @@ var api envtestx.Server
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(envtestx.Main(m, &api))
-}
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cephv1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
 }
 
 // rig is a namespace with nodes, an in-memory Ceph, and an operator that can be
@@ -81,7 +59,7 @@ type rig struct {
 func newRig(t *testing.T, nodes, disks int) *rig {
 	t.Helper()
 	cfg, writes := envtestx.CountWrites(api.Config(t))
-	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, scheme(t)), cfg: cfg, writes: writes, ceph: cephtest.New(t)}
+	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, operator.Scheme(t)), cfg: cfg, writes: writes, ceph: cephtest.New(t)}
 	names := make([]string, nodes)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-n%d", r.ns, i+1)
@@ -102,41 +80,19 @@ func (r *rig) node(i int) string { return fmt.Sprintf("%s-n%d", r.ns, i) }
 // start runs an operator with empty memory.
 func (r *rig) start() {
 	r.t.Helper()
-	m, err := ctrl.NewManager(r.cfg, ctrl.Options{
-		Scheme: scheme(r.t), Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache:      cacheFor(r.ns),
-	})
+	m, err := ctrl.NewManager(r.cfg, operator.ManagerOptions(r.t, operator.Cache(r.t, r.ns)))
 	if err != nil {
 		r.t.Fatalf("making the operator: %v", err)
 	}
-	env := kit.Env{Client: m.GetClient(), Live: m.GetAPIReader(), Recorder: m.GetEventRecorder("castellan"), Board: kit.NewBoard(), Hook: r.hook}
-	reader := access.Reader{Live: m.GetAPIReader(), Dial: func(string, conn.Config) ceph.Commander { return r.ceph }}
-	op := pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"}
-	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
-	base := osd.Base{Cache: env.Client, Access: reader, Operator: op, Settings: set}
-	for _, err := range []error{
-		kit.Register(m, env, cluster.Releaser{Controller: &cluster.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, Write: env.Client}, cluster.Options()),
-		kit.Register(m, env, &mon.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, mon.Options()),
-		kit.Register(m, env, &mgr.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set, Write: env.Client}, mgr.Options()),
-		kit.Register(m, env, &osd.Provisioner{Base: base}, osd.ProvisionOptions()),
-		kit.Register(m, env, &osd.Daemons{Base: base}, osd.DaemonOptions()),
-		kit.Register(m, env, &cephconfig.Controller{Access: reader, Operator: op, Settings: set}, cephconfig.Options()),
-		kit.Register(m, env, &status.Controller{Access: reader}, status.Options()),
-	} {
-		if err != nil {
-			r.t.Fatalf("registering controllers: %v", err)
-		}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := m.Start(ctx); err != nil && ctx.Err() == nil {
-			r.t.Errorf("the operator ended: %v", err)
-		}
-	}()
-	r.stop = func() { cancel(); <-done }
+	env := operator.EnvOf(m)
+	env.Hook = r.hook
+	operator.Parts{
+		Client:   env.Client,
+		Access:   access.Reader{Live: env.Live, Dial: func(string, conn.Config) ceph.Commander { return r.ceph }},
+		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
+		Settings: operator.DefaultSettings,
+	}.Register(r.t, m, env)
+	r.stop = operator.Start(r.t, m)
 }
 
 func (r *rig) kill() {

@@ -27,8 +27,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,18 +35,11 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
-	"github.com/castellan-storage/castellan/internal/cluster"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
-	cephconfig "github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/envtestx"
-	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mgr"
-	"github.com/castellan-storage/castellan/internal/mon"
-	"github.com/castellan-storage/castellan/internal/osd"
-	"github.com/castellan-storage/castellan/internal/settings"
-	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
 
@@ -66,31 +57,7 @@ var namespaces atomic.Int64
 const (
 	oldImage = "quay.io/ceph/ceph:v20.2.4"
 	newImage = "quay.io/ceph/ceph:v20.2.5"
-	// fsid is what the constant source of randomness makes.
-	fsid = "07070707-0707-4707-8707-070707070707"
 )
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cephv1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
-}
-
-// sevens is a source of randomness that makes the same identity in every run.
-type sevens struct{}
-
-// Read implements io.Reader.
-func (sevens) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 7
-	}
-	return len(p), nil
-}
 
 // bench is one world with one cluster.
 type bench struct {
@@ -119,10 +86,10 @@ type benches map[*kittest.World]*bench
 func (bs benches) world(t testing.TB, o options) *kittest.World {
 	t.Helper()
 	b := &bench{t: t, ns: "rook-ceph", real: o.real, op: pods.Operator{Image: "castellan:one", Version: "one"}}
-	b.ceph = cephtest.New(t, cephtest.FSID(fsid), cephtest.Release("20.2.4"))
+	b.ceph = cephtest.New(t, cephtest.FSID(operator.FSID), cephtest.Release("20.2.4"))
 	w := &kittest.World{}
 	if o.real {
-		b.c = api.Client(t, scheme(t))
+		b.c = api.Client(t, operator.Scheme(t))
 		// A short name: where it is part of another, that is not cut.
 		b.ns = fmt.Sprintf("run%d", namespaces.Add(1))
 		if err := b.c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.ns}}); err != nil {
@@ -131,7 +98,7 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 		b.sim = sim.Stepped(t, b.c, b.ns, b.ceph)
 		w.Start = time.Now()
 	} else {
-		store, err := kittest.NewStore(scheme(t))
+		store, err := kittest.NewStore(operator.Scheme(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,32 +151,11 @@ func (b *bench) step(ctx context.Context) (bool, error) {
 // drivers are the operator's controllers of a CephCluster.
 func (b *bench) drivers() []kittest.Driver {
 	keys := kittest.KeysOf(&cephv1.CephClusterList{}, b.ns)
-	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
-	reader := access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }}
-	base := func() osd.Base { return osd.Base{Cache: b.c, Access: reader, Operator: b.op, Settings: set} }
-	return []kittest.Driver{
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cluster.Seen] {
-			return cluster.Releaser{Controller: &cluster.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Random: sevens{}}, Write: b.c}
-		}, cluster.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mon.Seen] {
-			return &mon.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set}
-		}, mon.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mgr.Seen] {
-			return &mgr.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Write: b.c, Random: sevens{}}
-		}, mgr.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.ProvisionSeen] {
-			return &osd.Provisioner{Base: base()}
-		}, osd.ProvisionOptions(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.DaemonSeen] {
-			return &osd.Daemons{Base: base()}
-		}, osd.DaemonOptions(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cephconfig.Seen] {
-			return &cephconfig.Controller{Access: reader, Operator: b.op, Settings: set}
-		}, cephconfig.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, status.Seen] {
-			return &status.Controller{Access: reader}
-		}, status.Options(), keys),
+	p := operator.Parts{
+		Client: b.c, Access: access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
+		Operator: b.op, Settings: operator.DefaultSettings, Random: operator.Sevens{},
 	}
+	return append(p.Daemons(keys), p.Config(keys), p.Status(keys))
 }
 
 // cluster is the CephCluster as most scenarios want it.

@@ -22,6 +22,7 @@ import (
 	cephmon "github.com/castellan-storage/castellan/internal/ceph/mon"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/mgr/spec"
+	"github.com/castellan-storage/castellan/test/operator"
 )
 
 // rook is the field manager of the operator that was here before.
@@ -117,7 +118,7 @@ func (l *legacy) mons(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own := l.secret("rook-ceph-mon", "fsid", fsid)
+	own := l.secret("rook-ceph-mon", "fsid", operator.FSID)
 	own.Finalizers = []string{"ceph.rook.io/disaster-protection"}
 	own.Data["mon-secret"], own.Data["ceph-username"], own.Data["ceph-secret"] = []byte(l.ceph.Key("mon.")), []byte("client.admin"), []byte(l.ceph.Key("client.admin"))
 	list := &corev1.ConfigMap{ObjectMeta: l.meta("rook-ceph-mon-endpoints", nil), Data: map[string]string{
@@ -158,12 +159,12 @@ func (l *legacy) mgrs(ctx context.Context) error {
 func (l *legacy) osds(ctx context.Context) error {
 	for i := range 3 {
 		node := l.node(i + 1)
-		id, uuid, err := l.sim.Prepare(ctx, node, "sdb", fsid)
+		id, uuid, err := l.sim.Prepare(ctx, node, "sdb", operator.FSID)
 		if err != nil {
 			return err
 		}
 		n := strconv.Itoa(id)
-		d := l.daemon("osd", n, node, map[string]string{"ceph-osd-id": n}, []string{"--foreground", "--id", n, "--fsid", fsid},
+		d := l.daemon("osd", n, node, map[string]string{"ceph-osd-id": n}, []string{"--foreground", "--id", n, "--fsid", operator.FSID},
 			corev1.EnvVar{Name: "ROOK_OSD_UUID", Value: uuid}, corev1.EnvVar{Name: "ROOK_OSD_ID", Value: n}, corev1.EnvVar{Name: "ROOK_CV_MODE", Value: "raw"}, corev1.EnvVar{Name: "ROOK_BLOCK_PATH", Value: "/dev/sdb"})
 		if err := l.create(ctx, d); err != nil {
 			return err
@@ -209,7 +210,7 @@ func rookCluster(ctx context.Context, b *bench) error {
 	b.ceph.Settle()
 	cl.Status = cephv1.ClusterStatus{
 		Phase: cephv1.ConditionReady, State: cephv1.ClusterStateCreated, CephVersion: &cephv1.ClusterVersion{Image: oldImage, Version: "20.2.4-0"},
-		CephStatus: &cephv1.CephStatus{Health: "HEALTH_OK", FSID: fsid},
+		CephStatus: &cephv1.CephStatus{Health: "HEALTH_OK", FSID: operator.FSID},
 	}
 	if err := b.c.Status().Update(ctx, cl); err != nil {
 		return err

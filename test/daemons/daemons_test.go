@@ -22,16 +22,11 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -40,26 +35,20 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
-	"github.com/castellan-storage/castellan/internal/cluster"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
-	cephconfig "github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/crushupdate"
 	"github.com/castellan-storage/castellan/internal/discover"
 	"github.com/castellan-storage/castellan/internal/disruption"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
-	"github.com/castellan-storage/castellan/internal/kube"
-	"github.com/castellan-storage/castellan/internal/mgr"
-	"github.com/castellan-storage/castellan/internal/mon"
 	nodediscover "github.com/castellan-storage/castellan/internal/node/discover"
 	"github.com/castellan-storage/castellan/internal/node/statusmap"
 	"github.com/castellan-storage/castellan/internal/nodedaemon"
 	"github.com/castellan-storage/castellan/internal/nodedaemon/facts"
 	"github.com/castellan-storage/castellan/internal/nodedaemon/spec"
-	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/settings"
-	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
 
@@ -68,17 +57,6 @@ var api envtestx.Server
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(envtestx.Main(m, &api))
-}
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cephv1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
 }
 
 // rig is a namespace with three nodes, an in-memory Ceph and an operator.
@@ -94,47 +72,24 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	cfg, writes := envtestx.CountWrites(api.Config(t))
-	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, scheme(t)), writes: writes, ceph: cephtest.New(t)}
+	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, operator.Scheme(t)), writes: writes, ceph: cephtest.New(t)}
 	r.world = sim.New(t, r.c, r.ns, r.ceph, r.node(1), r.node(2), r.node(3))
 	for i := 1; i <= 3; i++ {
 		r.world.AddDisk(r.node(i), "sdb")
 		r.world.AddDisk(r.node(i), "sdc")
 	}
-	ofClusters, err := labels.NewRequirement("rook_cluster", selection.Exists, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme(t), Metrics: server.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache: kube.CacheOptions(kube.CacheConfig{
-			Namespaces: []string{r.ns},
-			Ours: []client.Object{
-				&corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Service{}, &appsv1.Deployment{}, &appsv1.DaemonSet{},
-				&batchv1.Job{}, &batchv1.CronJob{}, &policyv1.PodDisruptionBudget{},
-			},
-			Selected: []kube.Selected{{Object: &corev1.Pod{}, Label: labels.NewSelector().Add(*ofClusters)}},
-		}),
-	})
+	m, err := ctrl.NewManager(cfg, operator.ManagerOptions(t, operator.Cache(t, r.ns, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &policyv1.PodDisruptionBudget{})))
 	if err != nil {
 		t.Fatalf("making the operator: %v", err)
 	}
 	r.register(m)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := m.Start(ctx); err != nil && ctx.Err() == nil {
-			t.Errorf("the operator ended: %v", err)
-		}
-	}()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(operator.Start(t, m))
 	return r
 }
 
 func (r *rig) register(m ctrl.Manager) {
 	r.t.Helper()
-	env := kit.Env{Client: m.GetClient(), Live: m.GetAPIReader(), Recorder: m.GetEventRecorder("castellan"), Board: kit.NewBoard()}
+	env := operator.EnvOf(m)
 	reader := access.Reader{Live: m.GetAPIReader(), Dial: func(string, conn.Config) ceph.Commander { return r.ceph }}
 	op := pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"}
 	set := func(context.Context) (settings.Settings, error) {
@@ -142,20 +97,13 @@ func (r *rig) register(m ctrl.Manager) {
 		s.EnableDiscovery = true
 		return s, nil
 	}
-	base := osd.Base{Cache: env.Client, Access: reader, Operator: op, Settings: set}
+	operator.Parts{Client: env.Client, Access: reader, Operator: op, Settings: set}.Register(r.t, m, env)
 	discovery := discover.Options(r.ns)
 	discovery.Sources = append(discovery.Sources, source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		q.Add(reconcile.Request{NamespacedName: discover.Key(r.ns)})
 		return nil
 	}))
 	for _, err := range []error{
-		kit.Register(m, env, cluster.Releaser{Controller: &cluster.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, Write: env.Client}, cluster.Options()),
-		kit.Register(m, env, &mon.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, mon.Options()),
-		kit.Register(m, env, &mgr.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set, Write: env.Client}, mgr.Options()),
-		kit.Register(m, env, &osd.Provisioner{Base: base}, osd.ProvisionOptions()),
-		kit.Register(m, env, &osd.Daemons{Base: base}, osd.DaemonOptions()),
-		kit.Register(m, env, &cephconfig.Controller{Access: reader, Operator: op, Settings: set}, cephconfig.Options()),
-		kit.Register(m, env, &status.Controller{Access: reader}, status.Options()),
 		kit.Register(m, env, &nodedaemon.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, nodedaemon.Options()),
 		kit.Register(m, env, &disruption.Controller{Cache: env.Client, Access: reader}, disruption.Options()),
 		kit.Register(m, env, &crushupdate.Controller{Cache: env.Client, Access: reader, Settings: set}, crushupdate.Options()),

@@ -24,33 +24,15 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
-	"github.com/castellan-storage/castellan/internal/cluster"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mgr"
-	"github.com/castellan-storage/castellan/internal/mon"
-	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
-	"github.com/castellan-storage/castellan/internal/settings"
-	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
-
-// fsid is what the constant source of randomness makes.
-const fsid = "07070707-0707-4707-8707-070707070707"
-
-// sevens is a source of randomness that makes the same identity in every run.
-type sevens struct{}
-
-func (sevens) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = 7
-	}
-	return len(p), nil
-}
 
 // bench is one world in memory, with a clock of its own: nothing waits for real.
 type bench struct {
@@ -112,8 +94,8 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 	t.Helper()
 	b := &bench{t: t, ns: "rook-ceph", op: pods.Operator{Image: "castellan:one", Version: "one", Namespace: "rook-ceph"},
 		asked: map[int]bool{}, taboo: map[string]bool{}, before: map[int]place{}, uuid: map[int]string{}}
-	b.ceph = cephtest.New(t, cephtest.FSID(fsid), cephtest.Recovery(8))
-	store, err := kittest.NewStore(scheme(t))
+	b.ceph = cephtest.New(t, cephtest.FSID(operator.FSID), cephtest.Recovery(8))
+	store, err := kittest.NewStore(operator.Scheme(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,38 +144,19 @@ func (b *bench) drivers() []kittest.Driver {
 		}
 		return out, nil
 	}
-	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
-	reader := access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }}
-	base := func() osd.Base { return osd.Base{Cache: b.c, Access: reader, Operator: b.op, Settings: set} }
-	swaps := func() replace.Base {
-		return replace.Base{Cache: b.c, Write: b.c, Access: reader, Operator: b.op, Settings: set}
+	p := operator.Parts{
+		Client: b.c, Access: access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
+		Operator: b.op, Settings: operator.DefaultSettings, Random: operator.Sevens{},
 	}
-	return []kittest.Driver{
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, cluster.Seen] {
-			return cluster.Releaser{Controller: &cluster.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Random: sevens{}}, Write: b.c}
-		}, cluster.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mon.Seen] {
-			return &mon.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set}
-		}, mon.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, mgr.Seen] {
-			return &mgr.Controller{Cache: b.c, Access: reader, Operator: b.op, Settings: set, Write: b.c, Random: sevens{}}
-		}, mgr.Options(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.ProvisionSeen] {
-			return &osd.Provisioner{Base: base()}
-		}, osd.ProvisionOptions(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, osd.DaemonSeen] {
-			return &osd.Daemons{Base: base()}
-		}, osd.DaemonOptions(), keys),
+	swaps := replace.Base{Cache: b.c, Write: b.c, Access: p.Access, Operator: p.Operator, Settings: p.Settings}
+	return append(p.Daemons(keys),
 		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.Seen] {
-			return &replace.Controller{Base: swaps()}
+			return &replace.Controller{Base: swaps}
 		}, replace.Options(), osds),
 		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.OverviewSeen] {
-			return &replace.Overview{Base: swaps()}
+			return &replace.Overview{Base: swaps}
 		}, replace.OverviewOptions(), keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, status.Seen] {
-			return &status.Controller{Access: reader}
-		}, status.Options(), keys),
-	}
+		p.Status(keys))
 }
 
 func (b *bench) step(ctx context.Context) (bool, error) {

@@ -18,36 +18,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
-	"github.com/castellan-storage/castellan/internal/cluster"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
-	cephconfig "github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
-	"github.com/castellan-storage/castellan/internal/kube"
-	"github.com/castellan-storage/castellan/internal/mgr"
-	"github.com/castellan-storage/castellan/internal/mon"
-	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
-	"github.com/castellan-storage/castellan/internal/settings"
-	"github.com/castellan-storage/castellan/internal/status"
+	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
 
@@ -56,17 +43,6 @@ var api envtestx.Server
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	os.Exit(envtestx.Main(m, &api))
-}
-
-func scheme(t testing.TB) *runtime.Scheme {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, cephv1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return s
 }
 
 // rig is a cluster of OSDs with data on them, and an operator that can be killed.
@@ -85,7 +61,7 @@ type rig struct {
 func newRig(t *testing.T, nodes, disks int, change ...func(*cephv1.CephCluster)) *rig {
 	t.Helper()
 	cfg, writes := envtestx.CountWrites(api.Config(t))
-	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, scheme(t)), cfg: cfg, writes: writes, ceph: cephtest.New(t, cephtest.Recovery(4))}
+	r := &rig{t: t, ns: api.Namespace(t), c: api.Client(t, operator.Scheme(t)), cfg: cfg, writes: writes, ceph: cephtest.New(t, cephtest.Recovery(4))}
 	names := make([]string, nodes)
 	for i := range names {
 		names[i] = r.node(i + 1)
@@ -146,60 +122,31 @@ func (r *rig) clean() error {
 	return nil
 }
 
-func cacheFor(ns string) func() ctrl.Options {
-	return func() ctrl.Options {
-		req, err := labels.NewRequirement("rook_cluster", selection.Exists, nil)
-		if err != nil {
-			panic(err)
-		}
-		return ctrl.Options{Cache: kube.CacheOptions(kube.CacheConfig{
-			Namespaces: []string{ns},
-			Ours:       []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}, &appsv1.Deployment{}, &batchv1.Job{}, &corev1.Service{}},
-			Selected:   []kube.Selected{{Object: &corev1.Pod{}, Label: labels.NewSelector().Add(*req)}},
-		})}
-	}
-}
-
 // start runs an operator with empty memory.
 func (r *rig) start() {
 	r.t.Helper()
-	opts := cacheFor(r.ns)()
-	opts.Scheme, opts.Metrics, opts.HealthProbeBindAddress = scheme(r.t), server.Options{BindAddress: "0"}, "0"
-	opts.Controller = config.Controller{SkipNameValidation: ptr.To(true)}
-	m, err := ctrl.NewManager(r.cfg, opts)
+	m, err := ctrl.NewManager(r.cfg, operator.ManagerOptions(r.t, operator.Cache(r.t, r.ns)))
 	if err != nil {
 		r.t.Fatalf("making the operator: %v", err)
 	}
-	env := kit.Env{Client: m.GetClient(), Live: m.GetAPIReader(), Recorder: m.GetEventRecorder("castellan"), Board: kit.NewBoard()}
-	reader := access.Reader{Live: m.GetAPIReader(), Dial: func(_ string, cfg conn.Config) ceph.Commander { return founded{r.ceph, cfg.FSID} }}
-	op := pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"}
-	set := func(context.Context) (settings.Settings, error) { return settings.Default(), nil }
-	base := osd.Base{Cache: env.Client, Access: reader, Operator: op, Settings: set}
-	swaps := replace.Base{Cache: env.Client, Write: env.Client, Access: reader, Operator: op, Settings: set}
+	env := operator.EnvOf(m)
+	parts := operator.Parts{
+		Client:   env.Client,
+		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return founded{r.ceph, cfg.FSID} }},
+		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
+		Settings: operator.DefaultSettings,
+	}
+	parts.Register(r.t, m, env)
+	swaps := replace.Base{Cache: env.Client, Write: env.Client, Access: parts.Access, Operator: parts.Operator, Settings: parts.Settings}
 	for _, err := range []error{
-		kit.Register(m, env, cluster.Releaser{Controller: &cluster.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, Write: env.Client}, cluster.Options()),
-		kit.Register(m, env, &mon.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, mon.Options()),
-		kit.Register(m, env, &mgr.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set, Write: env.Client}, mgr.Options()),
-		kit.Register(m, env, &osd.Provisioner{Base: base}, osd.ProvisionOptions()),
-		kit.Register(m, env, &osd.Daemons{Base: base}, osd.DaemonOptions()),
 		kit.Register(m, env, &replace.Controller{Base: swaps}, replace.Options()),
 		kit.Register(m, env, &replace.Overview{Base: swaps}, replace.OverviewOptions()),
-		kit.Register(m, env, &cephconfig.Controller{Access: reader, Operator: op, Settings: set}, cephconfig.Options()),
-		kit.Register(m, env, &status.Controller{Access: reader}, status.Options()),
 	} {
 		if err != nil {
 			r.t.Fatalf("registering controllers: %v", err)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := m.Start(ctx); err != nil && ctx.Err() == nil {
-			r.t.Errorf("the operator ended: %v", err)
-		}
-	}()
-	r.stop = func() { cancel(); <-done }
+	r.stop = operator.Start(r.t, m)
 }
 
 func (r *rig) kill() {
