@@ -14,6 +14,7 @@ import (
 
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/rawosd"
 	"github.com/castellan-storage/castellan/internal/node/renew"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
@@ -94,7 +95,14 @@ func replaceOSD(ctx context.Context, req request.Replace) error {
 		return err
 	}
 	runner := run.Exec{Log: os.Stderr, Env: volumeEnv(req.AllowLoop)}
-	node := renew.Host{Root: "/", Node: inspect.Node{Root: "/", Run: runner}, Host: cryptHost()}
+	uid, gid, err := cephUser()
+	if err != nil {
+		return err
+	}
+	node := renew.Host{
+		Root: "/", Node: inspect.Node{Root: "/", Run: runner}, Host: cryptHost(),
+		Raw: &rawosd.Maker{Run: runner, Root: "/", FSID: req.FSID, UID: uid, GID: gid},
+	}
 	out, err := renew.Run(ctx, node, runner, req, time.Now)
 	if b, jerr := json.MarshalIndent(out.Replaced, "", " "); jerr == nil {
 		fmt.Println(string(b))

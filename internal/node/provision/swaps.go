@@ -43,14 +43,19 @@ func find(pending []swap.Pending, devices []device.Device, fsid string) swap.Out
 	return swap.Find(pending, seen)
 }
 
-// leftover reports whether all that is on a disk was made for pending slots: OSDs of
-// this cluster under their ids that are not the old ones, on volumes that a
-// replacement names so.
+// leftover reports whether all that is on a disk was made for pending slots: an OSD
+// whose uuid says so, or OSDs of this cluster under their ids that are not the old
+// ones, on volumes that a replacement names so.
 func leftover(d device.Device, all []device.Device, pending []swap.Pending, fsid string) bool {
 	if len(d.OSDs)+len(d.Children) == 0 || d.PartTable != "" || len(d.Mounts) > 0 {
 		return false
 	}
 	old := swap.OldUUIDs(pending)
+	if len(d.Children) == 0 && d.FSType != "LVM2_member" {
+		return !slices.ContainsFunc(d.OSDs, func(o device.OSD) bool {
+			return !slices.ContainsFunc(pending, func(p swap.Pending) bool { return volume.IsAttempt(o.UUID, fsid, p.UUID) })
+		})
+	}
 	for _, o := range d.OSDs {
 		ours := slices.ContainsFunc(pending, func(p swap.Pending) bool { return p.OSD == o.ID })
 		if !ours || fsid == "" || o.FSID != fsid || slices.Contains(old, o.UUID) || o.Role != device.RoleBlock {

@@ -75,16 +75,23 @@ func TestLeftoversOfAnAttempt(t *testing.T) {
 		change func(d *device.Device, lv *device.Device)
 		match  bool
 	}{
-		"its volume":                {func(*device.Device, *device.Device) {}, true},
-		"its volume, not tagged":    {func(d *device.Device, _ *device.Device) { d.OSDs = nil }, true},
-		"its label":                 {func(d *device.Device, _ *device.Device) { d.Children, d.FSType = nil, "ceph_bluestore" }, true},
-		"another cluster's":         {func(d *device.Device, _ *device.Device) { d.OSDs[0].FSID = "x" }, false},
-		"the old OSD":               {func(d *device.Device, _ *device.Device) { d.OSDs[0].UUID = "old-uuid" }, false},
-		"another OSD":               {func(d *device.Device, _ *device.Device) { d.OSDs[0].ID = 8 }, false},
-		"a database":                {func(d *device.Device, _ *device.Device) { d.OSDs[0].Role = device.RoleDB }, false},
-		"a stranger's volume":       {func(_ *device.Device, lv *device.Device) { lv.Path = "/dev/mapper/vg-data" }, false},
-		"a partition":               {func(_ *device.Device, lv *device.Device) { lv.Type = device.Partition }, false},
-		"a partition table as well": {func(d *device.Device, _ *device.Device) { d.PartTable = "gpt" }, false},
+		"its volume":             {func(*device.Device, *device.Device) {}, true},
+		"its volume, not tagged": {func(d *device.Device, _ *device.Device) { d.OSDs = nil }, true},
+		"its volume, not active": {func(d *device.Device, _ *device.Device) { d.Children = nil }, true},
+		"its label": {func(d *device.Device, _ *device.Device) {
+			d.Children, d.FSType, d.OSDs[0].UUID = nil, "ceph_bluestore", volume.AttemptUUID([8]byte{1}, fsid, "old-uuid")
+		}, true},
+		"its label, just begun": {func(d *device.Device, _ *device.Device) {
+			d.Children, d.FSType, d.OSDs[0] = nil, "", device.OSD{ID: -1, UUID: volume.AttemptUUID([8]byte{1}, fsid, "old-uuid"), Role: device.RoleBlock}
+		}, true},
+		"an older disk of the same OSD": {func(d *device.Device, _ *device.Device) { d.Children, d.FSType = nil, "ceph_bluestore" }, false},
+		"another cluster's":             {func(d *device.Device, _ *device.Device) { d.OSDs[0].FSID = "x" }, false},
+		"the old OSD":                   {func(d *device.Device, _ *device.Device) { d.OSDs[0].UUID = "old-uuid" }, false},
+		"another OSD":                   {func(d *device.Device, _ *device.Device) { d.OSDs[0].ID = 8 }, false},
+		"a database":                    {func(d *device.Device, _ *device.Device) { d.OSDs[0].Role = device.RoleDB }, false},
+		"a stranger's volume":           {func(_ *device.Device, lv *device.Device) { lv.Path = "/dev/mapper/vg-data" }, false},
+		"a partition":                   {func(_ *device.Device, lv *device.Device) { lv.Type = device.Partition }, false},
+		"a partition table as well":     {func(d *device.Device, _ *device.Device) { d.PartTable = "gpt" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, lv := disk("sdb"), device.Device{Name: "dm-0", Path: "/dev/mapper/" + volume.Mangled("ceph-a", lvName), Type: device.LVM}

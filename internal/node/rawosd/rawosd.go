@@ -7,6 +7,10 @@
 // undone: the id that Ceph gave is taken back, which Ceph does only for an OSD that
 // has never run, and half of a store is wiped.
 //
+// An OSD that takes a destroyed one's place (Renew) is not noted here and nothing of it
+// is taken back: its id, weight and place would go too. Package renew knows its own
+// attempts by their uuids.
+//
 // It must not choose devices, and it must only be given those that a look right before
 // has found blank. A key is never an argument, in the environment or in the log.
 package rawosd
@@ -46,6 +50,8 @@ const (
 	lockPause = time.Second
 	// undoTime bounds what is done after something has failed.
 	undoTime = time.Minute
+	// anyID is the id of an OSD that gets the lowest free one.
+	anyID = -1
 )
 
 // Runner runs Ceph's programs.
@@ -109,12 +115,22 @@ func (m *Maker) Make(ctx context.Context, d device.Device, class string) error {
 	if err := m.note(ctx, func(list []Begun) []Begun { return append(list, b) }); err != nil {
 		return err
 	}
-	if err = m.make(ctx, d, b.UUID, class); err == nil {
+	if err = m.make(ctx, d, anyID, b.UUID, class); err == nil {
 		return m.forget(ctx, b)
 	}
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	return errors.Join(err, m.undo(undo, b, d.Path))
+}
+
+// Renew makes an OSD of a blank device under the id of a destroyed one, with a uuid by
+// which the caller knows it again. After an error the id may be claimed by that uuid and
+// half a store may be on the device; both are left as they are.
+func (m *Maker) Renew(ctx context.Context, d device.Device, id int, uuid, class string) error {
+	if id < 0 {
+		return fmt.Errorf("making an OSD anew: %d is no id", id)
+	}
+	return m.make(ctx, d, id, uuid, class)
 }
 
 // newUUID is a random uuid (RFC 9562, version 4).
@@ -127,13 +143,14 @@ func newUUID(random io.Reader) (string, error) {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), nil
 }
 
-func (m *Maker) make(ctx context.Context, d device.Device, uuid, class string) error {
+// make makes the OSD with a given id, or with the one that Ceph gives (anyID).
+func (m *Maker) make(ctx context.Context, d device.Device, want int, uuid, class string) error {
 	out, err := m.Run.Run(ctx, "ceph-authtool", "--gen-print-key")
 	if err != nil {
 		return fmt.Errorf("making a key: %w", err)
 	}
 	key := strings.TrimSpace(string(out))
-	id, err := m.register(ctx, uuid, key, class)
+	id, err := m.register(ctx, uuid, want, key, class)
 	if err != nil {
 		return err
 	}
@@ -165,8 +182,8 @@ func (m *Maker) ceph(ctx context.Context, in []byte, args ...string) ([]byte, er
 }
 
 // register tells Ceph of the OSD, and gives the id that it gets: the same for the same
-// uuid. It does so without a key too.
-func (m *Maker) register(ctx context.Context, uuid, key, class string) (int, error) {
+// uuid, and the one that is wanted unless that is anyID. It does so without a key too.
+func (m *Maker) register(ctx context.Context, uuid string, want int, key, class string) (int, error) {
 	var in []byte
 	if key != "" {
 		secrets := map[string]string{"cephx_secret": key}
@@ -178,13 +195,20 @@ func (m *Maker) register(ctx context.Context, uuid, key, class string) (int, err
 			return 0, fmt.Errorf("encoding the OSD's secrets: %w", err)
 		}
 	}
-	out, err := m.ceph(ctx, in, "osd", "new", uuid)
+	args := []string{"osd", "new", uuid}
+	if want != anyID {
+		args = append(args, strconv.Itoa(want))
+	}
+	out, err := m.ceph(ctx, in, args...)
 	if err != nil {
 		return 0, fmt.Errorf("registering OSD %s: %w", uuid, err)
 	}
 	id, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	if err != nil || id < 0 {
 		return 0, fmt.Errorf("registering OSD %s: the answer is no id", uuid)
+	}
+	if want != anyID && id != want {
+		return 0, fmt.Errorf("registering OSD %s: Ceph gave it the id %d, not %d", uuid, id, want)
 	}
 	return id, nil
 }
@@ -289,7 +313,7 @@ func (m *Maker) undo(ctx context.Context, b Begun, path string) error {
 	case !blank && l.UUID == b.UUID && l.Ready:
 		return m.forget(ctx, b) // it was finished
 	}
-	id, err := m.register(ctx, b.UUID, "", "")
+	id, err := m.register(ctx, b.UUID, anyID, "", "")
 	if err != nil {
 		return fail(err)
 	}

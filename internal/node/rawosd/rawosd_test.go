@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,9 @@ func (w *world) Feed(_ context.Context, in []byte, name string, args ...string) 
 		return []byte(key + "\n"), nil
 	case "ceph":
 		i := slices.Index(args, "osd")
+		if args[i+1] == "new" && len(args) == i+4 {
+			return w.osdRenew(in, args[i+2], args[i+3])
+		}
 		if args[i+1] == "new" {
 			return w.osdNew(in, args[i+2])
 		}
@@ -134,6 +138,20 @@ func (w *world) osdNew(in []byte, uuid string) ([]byte, error) {
 			return fmt.Appendln(nil, id), nil
 		}
 	}
+}
+
+// osdRenew claims an id; what is destroyed has an empty uuid here.
+func (w *world) osdRenew(in []byte, uuid, want string) ([]byte, error) {
+	var s map[string]string
+	if err := json.Unmarshal(in, &s); err != nil || s["cephx_secret"] != key || s["crush_device_class"] != "ssd" {
+		w.t.Errorf("secrets %q: %v", in, err)
+	}
+	id, err := strconv.Atoi(want)
+	if old, exists := w.osds[id]; err != nil || exists && old != "" {
+		return nil, &run.Error{Name: "ceph", Code: 22, Err: fmt.Errorf("id %s already in use and does not match uuid %s", want, uuid)}
+	}
+	w.osds[id] = uuid
+	return fmt.Appendln(nil, id), nil
 }
 
 func (w *world) purgeNew(args []string) error {
@@ -337,6 +355,51 @@ func TestCrash(t *testing.T) {
 		t.Errorf("only %d moments", total)
 	}
 	t.Logf("crashed at %d moments", total)
+}
+
+// A destroyed OSD is made anew under its id, in three programs, and nothing is noted.
+func TestRenew(t *testing.T) {
+	const uuid = "11111111-2222-8333-8444-555555555555"
+	w := newWorld(t)
+	w.osds[5] = ""
+	if err := w.maker().Renew(t.Context(), w.disk(), 5, uuid, "ssd"); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := w.at(0); err != nil || l.ID != 5 || l.UUID != uuid || !l.Ready || w.osds[5] != uuid || len(w.args) != 3 {
+		t.Errorf("label %+v, %v; Ceph knows %v; ran %q", l, err, w.osds, w.args)
+	}
+	if err := w.maker().Renew(t.Context(), w.disk(), 0, uuid, "ssd"); err == nil || w.osds[0] != "other" {
+		t.Errorf("over a live OSD: %v, %v", err, w.osds)
+	}
+	if err := w.maker().Renew(t.Context(), w.disk(), -1, uuid, "ssd"); err == nil {
+		t.Error("without an id")
+	}
+	for _, a := range w.args {
+		if strings.Contains(a, key) {
+			t.Errorf("a key is an argument: %s", a)
+		}
+	}
+}
+
+// When mkfs fails, the id stays claimed, with its weight and place, and is not purged.
+func TestRenewFails(t *testing.T) {
+	w := newWorld(t)
+	w.osds[5] = ""
+	w.fail = func(p string, _ int) error {
+		if p == "ceph-osd" {
+			return &run.Error{Name: p, Code: 1, Err: errors.New("exit status 1")}
+		}
+		return nil
+	}
+	if err := w.maker().Renew(t.Context(), w.disk(), 5, "11111111-2222-8333-8444-555555555555", "ssd"); err == nil {
+		t.Error("no error")
+	}
+	if w.osds[5] == "" || w.calls["ceph"] != 1 || len(w.notes) != 0 {
+		t.Errorf("Ceph knows %v, ran %q, notes %v", w.osds, w.args, w.notes)
+	}
+	if left, _ := filepath.Glob(filepath.Join(w.root, Dir, "*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
 }
 
 // An OSD that has run is never taken back, and neither is one whose disk is away.

@@ -126,11 +126,12 @@ func onDisk(req request.Replace, f facts) (plan, error) {
 	return p, p.bare(req, f)
 }
 
-// bare checks a disk for a raw OSD.
+// bare checks a disk for a raw OSD. What an earlier attempt has left there is told by
+// its uuid: an unfinished label has no id yet.
 func (p *plan) bare(req request.Replace, f facts) error {
 	d := p.disk
 	for _, o := range d.OSDs {
-		if o.ID != req.OSD || o.FSID != req.FSID || o.UUID == req.OldUUID || f.live[o.UUID] {
+		if !volume.IsAttempt(o.UUID, req.FSID, req.OldUUID) || f.live[o.UUID] {
 			return refuse(request.DiskInUse, "%s holds the %s of osd.%d (%s)", req.Device, o.Role, o.ID, o.UUID)
 		}
 		p.staleRaw = true

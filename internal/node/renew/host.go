@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/castellan-storage/castellan/internal/node/crypt"
+	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/label"
+	"github.com/castellan-storage/castellan/internal/node/rawosd"
 )
 
 const (
@@ -34,6 +36,13 @@ type Host struct {
 	inspect.Node
 	crypt.Host
 	Root string
+	// Raw makes plain OSDs; its notes are not used.
+	Raw *rawosd.Maker
+}
+
+// Renew implements Node.
+func (h Host) Renew(ctx context.Context, d device.Device, id int, uuid, class string) error {
+	return h.Raw.Renew(ctx, d, id, uuid, class)
 }
 
 // bounded runs a read or write of a device, and gives up on one that hangs: the

@@ -99,6 +99,9 @@ func headOf(encrypted bool, salt, uuid string, id int) []byte {
 func labelOf(uuid string, id int, ready bool) []byte {
 	str := func(s string) []byte { return append(u32(len(s)), s...) }
 	meta := map[string]string{"ceph_fsid": fsid, "whoami": strconv.Itoa(id)}
+	if id < 0 {
+		clear(meta) // of a label that mkfs has just begun
+	}
 	if ready {
 		meta["ready"] = "ready"
 	}
@@ -184,6 +187,9 @@ func (w *world) Head(_ context.Context, path string) ([]byte, error) {
 	if h, ok := w.raw[path]; ok {
 		return h, nil
 	}
+	if w.disks[path] != nil {
+		return make([]byte, HeadSize), nil
+	}
 	if full, ok := w.open[strings.TrimPrefix(path, "/dev/mapper/")]; ok {
 		return labelOf(w.lvs[full].tags["ceph.osd_fsid"], 5, true), nil
 	}
@@ -197,6 +203,31 @@ func (w *world) Erase(_ context.Context, path string) error {
 	w.writes = append(w.writes, path)
 	delete(w.raw, path)
 	return w.call("erase " + path)
+}
+
+// Renew is rawosd: it claims the id, makes the store in two steps, and takes nothing back.
+func (w *world) Renew(_ context.Context, d device.Device, id int, uuid, _ string) error {
+	if err := w.call("renew " + d.Path); err != nil {
+		return err
+	}
+	if id != 5 || w.failAt == "before" {
+		return errors.New("registering OSD: no")
+	}
+	if w.slot != "destroyed" && w.slot != "gone" {
+		return errors.New("id 5 already in use and does not match uuid")
+	}
+	w.slot, w.uuid = "new", uuid
+	if err := w.call("claimed"); err != nil || w.failAt == "claimed" {
+		return errors.Join(err, errors.New("making the store of osd.5: the disk has gone"))
+	}
+	w.writes = append(w.writes, d.Path)
+	w.raw[d.Path] = labelOf(uuid, -1, false)
+	if err := w.call("half a store"); err != nil || w.failAt == "mkfs" {
+		return errors.Join(err, errors.New("making the store of osd.5: exit status 1"))
+	}
+	w.raw[d.Path] = labelOf(uuid, 5, true)
+	w.made++
+	return w.call("made")
 }
 
 func (w *world) Open(lvs []request.LV) ([]crypt.Mapping, error) {
@@ -308,16 +339,6 @@ func (w *world) volume(args []string, arg func(string) string) error {
 		return w.rollback()
 	}
 	encrypted := slices.Contains(args, "--dmcrypt")
-	if args[0] == "raw" {
-		w.writes = append(w.writes, arg("--data"))
-		w.raw[arg("--data")] = labelOf(uuid, 5, false)
-		if w.failAt == "mkfs" {
-			return w.rollback()
-		}
-		w.raw[arg("--data")] = labelOf(uuid, 5, true)
-		w.made++
-		return nil
-	}
 	for flag, kind := range map[string]string{"--data": "block", "--block.db": "db"} {
 		full := arg(flag)
 		if full == "" {
@@ -346,11 +367,6 @@ func (w *world) volume(args []string, arg func(string) string) error {
 // rollback purges the id and destroys every volume with its tag.
 func (w *world) rollback() error {
 	w.slot, w.uuid = "gone", ""
-	for p := range w.raw {
-		if l, err := label.Parse(w.raw[p]); err == nil && l.ID == 5 {
-			delete(w.raw, p)
-		}
-	}
 	for full, l := range w.lvs {
 		if l.tags["ceph.osd_id"] != "5" {
 			continue

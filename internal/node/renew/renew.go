@@ -1,6 +1,7 @@
 // Package renew makes a destroyed OSD anew on another disk, under the same id and with
 // its surviving database volume.
 //
+// A plain OSD on a whole disk is made by package rawosd, every other one by ceph-volume.
 // Everything is checked before Ceph's id is claimed, since ceph-volume's rollback of a
 // late failure removes the id from the CRUSH map and destroys every volume that is
 // tagged with it. It must not write to a disk that is not blank or its own former
@@ -42,6 +43,8 @@ type Node interface {
 	Head(ctx context.Context, path string) ([]byte, error)
 	// Erase zeroes the places where BlueStore and LUKS keep what a device is.
 	Erase(ctx context.Context, path string) error
+	// Renew makes a plain OSD of a blank disk under the id of a destroyed one.
+	Renew(ctx context.Context, d device.Device, id int, uuid, class string) error
 	Open(lvs []request.LV) ([]crypt.Mapping, error)
 	Close(ctx context.Context, lvs []request.LV) ([]string, error)
 }
@@ -159,7 +162,7 @@ func (j *job) proven(ctx context.Context, p plan, before heads) error {
 	j.out.Siblings = j.compare(ctx, p, before, f.lvs)
 	made, err := j.made(ctx, f)
 	if err == nil && made == nil {
-		err = refuse(request.NotProven, "ceph-volume succeeded, and no disk carries a new osd.%d", j.req.OSD)
+		err = refuse(request.NotProven, "preparing succeeded, and no disk carries a new osd.%d", j.req.OSD)
 	}
 	if err == nil {
 		err = j.fresh(ctx, p, before, f, *made)

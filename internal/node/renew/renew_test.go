@@ -13,6 +13,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 func now() time.Time { return time.Unix(0, 0) }
@@ -148,8 +149,12 @@ func TestRollback(t *testing.T) {
 				sib := w.sibling()
 				r := ask(mode(l[0]), l[1], l[2])
 				out, err := Run(t.Context(), w, w, r, now)
-				if err == nil || out.Result != request.Failed || out.Reason != request.PrepareFailed || out.Slot != request.SlotGone {
-					t.Errorf("%+v, %v", out.Replaced, err)
+				slot := request.SlotGone
+				if !l[0] {
+					slot = request.SlotNew // nothing is rolled back: the id keeps its weight and place
+				}
+				if err == nil || out.Result != request.Failed || out.Reason != request.PrepareFailed || out.Slot != slot || len(w.raw) > 0 {
+					t.Errorf("%+v, %v, on disks %v", out.Replaced, err, w.raw)
 				}
 				if l[1] {
 					if db := w.lvs["fast/db5"]; db == nil || db.size != 20*gib || !slices.Equal(out.Remade, []string{"fast/db5"}) {
@@ -161,7 +166,7 @@ func TestRollback(t *testing.T) {
 				}
 				// The next disk, or the same one, under the same id.
 				w.failAt = ""
-				out, err = Run(t.Context(), w, w, r, now)
+				out, err = settle(t, w, r, err)
 				if err != nil || out.Result != request.Done || w.made != 1 || w.sibling() != sib {
 					t.Errorf("the next try: %+v, %v", out.Replaced, err)
 				}
@@ -254,6 +259,10 @@ func TestCephVolumeIsKilled(t *testing.T) {
 			vg, lvName := names(r, oldID)
 			w.slot, w.uuid = "new", "33333333-0000-4000-8000-000000000001"
 			half := labelOf(w.uuid, 5, false)
+			if !l[0] {
+				w.uuid = volume.AttemptUUID([8]byte{3}, fsid, oldID)
+				half = labelOf(w.uuid, -1, false)
+			}
 			if l[0] {
 				w.vgs[vg] = newDev
 				w.lvs[vg+"/"+lvName] = &lv{uuid: "HALF", size: 100 * gib, dev: newDev, tags: tagsOf(5, w.uuid, "block", l[2]), head: half}
@@ -281,6 +290,43 @@ func TestCephVolumeIsKilled(t *testing.T) {
 			out, err = settle(t, w, r, err)
 			if err != nil || out.Result != request.Done || w.made != 1 {
 				t.Errorf("%+v, %v", out.Replaced, err)
+			}
+		})
+	}
+}
+
+// A plain OSD is made without ceph-volume. What an attempt for it has left is known by
+// its uuid; any other OSD's label on the disk, also one under the same id, is refused.
+func TestPlain(t *testing.T) {
+	for name, c := range map[string]struct {
+		label []byte
+		want  request.Result
+	}{
+		"blank":                  {nil, request.Done},
+		"an attempt":             {labelOf(volume.AttemptUUID([8]byte{1}, fsid, oldID), 5, true), request.Done},
+		"a begun attempt":        {labelOf(volume.AttemptUUID([8]byte{2}, fsid, oldID), -1, false), request.Done},
+		"an attempt for another": {labelOf(volume.AttemptUUID([8]byte{1}, fsid, sibID), 5, true), request.Refused},
+		"an older disk of osd.5": {labelOf("44444444-0000-4000-8000-000000000001", 5, true), request.Refused},
+		"the old disk":           {labelOf(oldID, 5, true), request.Refused},
+		"a label without its id": {labelOf("44444444-0000-4000-8000-000000000001", -1, false), request.Refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("raw", false, false)
+			if c.label != nil {
+				w.raw[newDev] = c.label
+			}
+			out, err := Run(t.Context(), w, w, ask("raw", false, false), now)
+			if out.Result != c.want || (err == nil) != (c.want == request.Done) {
+				t.Fatalf("%+v, %v", out.Replaced, err)
+			}
+			if c.want == request.Refused && (out.Reason != request.DiskInUse || string(w.raw[newDev]) != string(c.label) || w.slot != "destroyed") {
+				t.Errorf("%s; slot %s", out.Reason, w.slot)
+			}
+			if c.want == request.Done && !volume.IsAttempt(out.UUID, fsid, oldID) {
+				t.Errorf("the new uuid %s does not say whom it replaces", out.UUID)
+			}
+			if slices.ContainsFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
+				t.Error("ceph-volume was run")
 			}
 		})
 	}

@@ -116,7 +116,7 @@ func (f *finder) disks() {
 // compare says whether a device is the group's old disk.
 func (g *group) compare(d device.Device) likeness {
 	for _, m := range g.members {
-		if slices.ContainsFunc(d.OSDs, func(o device.OSD) bool { return o.UUID == m.UUID && o.Role == device.RoleBlock }) {
+		if slices.ContainsFunc(d.OSDs, func(o device.OSD) bool { return o.UUID == m.UUID && (o.Role == device.RoleBlock) != m.Metadata }) {
 			return same
 		}
 	}
@@ -140,6 +140,22 @@ func (g *group) compare(d device.Device) likeness {
 		return other
 	}
 	return unknown
+}
+
+// keeps says that a device is one that a member of the group stays on.
+func (g *group) keeps(d device.Device) bool {
+	return slices.ContainsFunc(g.members, func(m Pending) bool {
+		k := m.Keep
+		switch {
+		case !m.Metadata:
+			return false
+		case k.Serial != "" && d.Serial != "":
+			return k.Serial == d.Serial && (k.WWN == "" || d.WWN == "" || k.WWN == d.WWN)
+		case k.WWN != "" && d.WWN != "":
+			return k.WWN == d.WWN
+		}
+		return k.ByID != "" && slices.Contains(d.Links, k.ByID) || k.ByPath != "" && slices.Contains(d.Links, k.ByPath)
+	})
 }
 
 // gone says that the old disk is proven not to be in the node any more.
@@ -353,7 +369,8 @@ func (f *finder) arrivals(groups []*group) []int {
 	var found []int
 	for _, i := range f.whole {
 		d := f.all[i]
-		if len(f.claimed[i]) > 0 || f.anyOld(i) != nil || f.asked(i) {
+		kept := slices.ContainsFunc(f.groups, func(g *group) bool { return g.keeps(d) })
+		if kept || len(f.claimed[i]) > 0 || f.anyOld(i) != nil || f.asked(i) {
 			continue
 		}
 		for _, g := range groups {
@@ -470,7 +487,7 @@ func (f *finder) outcome() Outcome {
 	}
 	for _, g := range f.groups {
 		for _, i := range f.whole {
-			if g.compare(f.all[i]) == same {
+			if g.compare(f.all[i]) == same || g.keeps(f.all[i]) {
 				reserve(i, g)
 			}
 		}

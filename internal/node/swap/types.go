@@ -37,6 +37,12 @@ type Pending struct {
 	// all along from a disk that came for this slot. Empty is "not known": then a disk
 	// in another slot is never taken without being named.
 	Before []string `json:"before,omitempty"`
+	// Metadata says that Old is the disk of the OSD's database, not of its data, and that
+	// only this one is replaced.
+	Metadata bool `json:"metadata,omitempty"`
+	// Keep is, with Metadata, the disk of the OSD's data: nothing else may use it, also
+	// while it is blank between two attempts.
+	Keep Disk `json:"keep,omitzero"`
 }
 
 // Match is a disk that is proven to be the replacement of an OSD's disk.

@@ -184,6 +184,23 @@ func Named(words ...string) string {
 // BlockName is the name of the data volume that replaces the one of a destroyed OSD.
 func BlockName(fsid, oldUUID string) string { return "osd-block-" + Named("block", fsid, oldUUID) }
 
+// AttemptUUID is the uuid of an OSD that is made on a whole disk in a destroyed one's
+// place. Its first half is random, since every attempt is another OSD; its second half
+// says whom it replaces, so that what a crash has left of an attempt is told from an OSD
+// that somebody may miss.
+func AttemptUUID(random [8]byte, fsid, oldUUID string) string {
+	random[6] = random[6]&0x0f | 0x80 // version 8, as of Named
+	head := fmt.Sprintf("%x-%x-%x", random[:4], random[4:6], random[6:])
+	return head + Named("attempt", head, fsid, oldUUID)[len(head):]
+}
+
+// IsAttempt reports whether a uuid was made by AttemptUUID for this destroyed OSD.
+func IsAttempt(uuid, fsid, oldUUID string) bool {
+	const head = len("01234567-0123-0123")
+	return fsid != "" && oldUUID != "" && len(uuid) == len("01234567-0123-0123-0123-0123456789ab") &&
+		uuid[head:] == Named("attempt", uuid[:head], fsid, oldUUID)[head:]
+}
+
 // Mangled is device mapper's name of a volume: dashes double.
 func Mangled(vg, lv string) string { return mangle(vg) + "-" + mangle(lv) }
 

@@ -64,6 +64,25 @@ func TestBrokenOutputIsAnError(t *testing.T) {
 	}
 }
 
+func TestAttempts(t *testing.T) {
+	a, b := AttemptUUID([8]byte{1, 2, 3, 4, 5, 6, 0xff, 8}, "fsid", "old"), AttemptUUID([8]byte{9}, "fsid", "old")
+	if a == b || !regexp.MustCompile(`^01020304-0506-8f08-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
+		t.Errorf("%s, %s", a, b)
+	}
+	if !IsAttempt(a, "fsid", "old") || !IsAttempt(b, "fsid", "old") {
+		t.Error("an attempt is not known again")
+	}
+	for name, mine := range map[string]bool{
+		"another OSD's": IsAttempt(a, "fsid", "other"), "another cluster's": IsAttempt(a, "other", "old"), "of nobody": IsAttempt(a, "fsid", ""),
+		"itself": IsAttempt(a, "fsid", a), "half": IsAttempt(a[:18], "fsid", "old"), "empty": IsAttempt("", "fsid", "old"),
+		"of two": IsAttempt(a[:18]+b[18:], "fsid", "old"), "by ceph-volume": IsAttempt("188e0c48-bae0-4809-b067-6841e22c92ca", "fsid", "old"),
+	} {
+		if mine {
+			t.Errorf("%s is taken for an attempt", name)
+		}
+	}
+}
+
 func TestNamed(t *testing.T) {
 	a, b := Named("x", "y"), Named("xy", "")
 	if a == b || a != Named("x", "y") || !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(a) {
