@@ -275,6 +275,21 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	return p
 }
 
+// standbyAfter is how long a standby waits at most for a new cluster to become ready. It
+// is longer than a small machine takes, and short enough where the first mgr cannot start.
+const standbyAfter = 90 * time.Second
+
+// early says that a standby need not be started yet: a cluster that has never been ready
+// has nothing yet that a standby could take over, and loading a mgr's Python modules takes
+// several seconds of processor time from the OSDs that everybody waits for.
+func early(cl *cephv1.CephCluster, seen Seen) bool {
+	if cl.Status.ObservedGeneration > 0 && cl.Status.Phase == cephv1.ConditionReady {
+		return false
+	}
+	first := seen.Live[spec.ID(0)]
+	return first == nil || seen.Now.Sub(first.CreationTimestamp.Time) < standbyAfter
+}
+
 // daemons makes one mgr after another follow the spec. A standby goes first, so
 // that there is one to take over when the active one restarts.
 func daemons(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
@@ -300,6 +315,8 @@ func daemons(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 		switch {
 		case live == nil && seen.Mons != "":
 			p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: "mgr " + id + " is not started yet: " + seen.Mons, For: 10 * time.Second}
+		case live == nil && i > 0 && early(cl, seen):
+			p.Next = time.Second
 		case live == nil:
 			p.Apply = append(p.Apply, want)
 		case pods.Adopt(want, live, "mgr") || pods.UpToDate(live, want):

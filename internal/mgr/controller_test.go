@@ -2,6 +2,7 @@ package mgr
 
 import (
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,7 @@ func TestANewMgrWaitsForTheMonsOfAnUpgrade(t *testing.T) {
 	cl := &cephv1.CephCluster{}
 	cl.Spec.Mgr.Count = 2
 	seen := Seen{
+		Now:  time.Now(),
 		Live: map[string]*appsv1.Deployment{"a": deployment("a", 1)}, Keys: map[string]string{"b": "v"},
 		Mons: "mgr daemons wait for others to run Ceph 20.2.5 first: 2 mon at 20.2.4",
 	}
@@ -66,5 +68,30 @@ func TestANewMgrWaitsForTheMonsOfAnUpgrade(t *testing.T) {
 	daemons(cl, seen, &p)
 	if len(p.Apply) != 1 || p.Apply[0].GetName() != "rook-ceph-mgr-b" {
 		t.Errorf("%s", p)
+	}
+}
+
+// A standby starts when a new cluster is ready, or when that takes long.
+func TestStandbyWaitsForTheClusterToBeReady(t *testing.T) {
+	made := time.Unix(1000, 0)
+	first := deployment("a", 1)
+	first.CreationTimestamp = metav1.NewTime(made)
+	ready := &cephv1.CephCluster{}
+	ready.Status.Phase, ready.Status.ObservedGeneration = cephv1.ConditionReady, 1
+	live := map[string]*appsv1.Deployment{"a": first}
+	for _, tc := range []struct {
+		name string
+		cl   *cephv1.CephCluster
+		seen Seen
+		want bool
+	}{
+		{"nothing is there", &cephv1.CephCluster{}, Seen{Now: made}, true},
+		{"the first has just started", &cephv1.CephCluster{}, Seen{Now: made.Add(time.Second), Live: live}, true},
+		{"the cluster is ready", ready, Seen{Now: made.Add(time.Second), Live: live}, false},
+		{"the first is there for long", &cephv1.CephCluster{}, Seen{Now: made.Add(standbyAfter), Live: live}, false},
+	} {
+		if got := early(tc.cl, tc.seen); got != tc.want {
+			t.Errorf("%s: early = %v", tc.name, got)
+		}
 	}
 }
