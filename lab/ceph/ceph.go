@@ -39,6 +39,8 @@ type Lab struct {
 	Deploy string
 	// OSDs is how many are expected: one for each disk.
 	OSDs int
+	// Patch is a JSON merge patch for the CephCluster; empty for none.
+	Patch string
 	// Out gets the lines for a person.
 	Out io.Writer
 	// Begun is what times are counted from.
@@ -58,6 +60,11 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 	cluster, err := files.ReadFile("files/cluster.yaml")
 	if err != nil {
 		return nil, err
+	}
+	if l.Patch != "" {
+		if cluster, err = l.kubectl(ctx, cluster, "patch", "--local", "-f", "-", "--type", "merge", "-p", l.Patch, "-o", "yaml"); err != nil {
+			return nil, fmt.Errorf("changing the CephCluster: %w", err)
+		}
 	}
 	if _, err := l.kubectl(ctx, cluster, "apply", "-f", "-"); err != nil {
 		return nil, fmt.Errorf("applying the CephCluster: %w", err)

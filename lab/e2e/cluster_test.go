@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,9 @@ import (
 
 	"github.com/castellan-storage/castellan/lab/build"
 	"github.com/castellan-storage/castellan/lab/ceph"
+	labstate "github.com/castellan-storage/castellan/lab/cluster/state"
 	"github.com/castellan-storage/castellan/lab/image"
+	"github.com/castellan-storage/castellan/lab/load"
 	"github.com/castellan-storage/castellan/lab/testlab"
 )
 
@@ -46,6 +49,8 @@ type cluster struct {
 	lab  *testlab.Lab
 	ceph ceph.Lab
 	dyn  dynamic.Interface
+	// found: the lab had the CephCluster before the test.
+	found bool
 	// token may read the operator's metrics.
 	token string
 	// log is what operators have logged that are gone.
@@ -55,13 +60,17 @@ type cluster struct {
 }
 
 // start starts a lab that has the operator's image. more are disks besides the one
-// that each node has, by node.
+// that each node has, by node. With CASTELLAN_LAB_NAME set it is the lab of that name,
+// which is left running: a part of a test can so be run again and again.
 func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	t.Helper()
 	loadOperator(t)
-	lab := testlab.StartNamed(t, name, testlab.Options{Nodes: nodes, Disks: 1})
-	for _, n := range more {
-		lab.AddDisk(t, n, "10Gi")
+	opts := testlab.Options{Nodes: nodes, Disks: 1}
+	var lab *testlab.Lab
+	if os.Getenv(labstate.EnvName) != "" {
+		lab = testlab.Start(t, opts)
+	} else {
+		lab = testlab.StartNamed(t, name, opts)
 	}
 	p, err := build.Lookup("kubernetes")
 	if err != nil {
@@ -74,33 +83,54 @@ func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	if c.dyn, err = dynamic.NewForConfig(lab.Config()); err != nil {
 		t.Fatal(err)
 	}
+	_, err = c.state(t.Context())
+	if c.found = err == nil; c.found {
+		return c
+	}
+	if !apierrors.IsNotFound(err) {
+		t.Fatalf("looking for a CephCluster: %v", err)
+	}
+	for _, n := range more {
+		lab.AddDisk(t, n, "10Gi")
+	}
 	return c
 }
 
-// loadOperator puts the operator's image where new nodes start from.
-func loadOperator(t *testing.T) {
+// up makes the cluster, and keeps an object in it. One that the lab has from an earlier
+// run gets the operator that is to be tested now.
+func (c *cluster) up(t *testing.T) {
+	t.Helper()
+	if !c.found {
+		testBringUp(t, c)
+		return
+	}
+	if _, _, err := load.Image(t.Context(), ceph.OperatorImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, binaries(t), build.Options{NoInstall: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.readMetrics(t)
+	c.end(t, true)
+	c.idle(t, long)
+	var ids []int
+	if err := c.ask(t.Context(), &ids, "osd", "ls"); err != nil {
+		t.Fatal(err)
+	}
+	c.ceph.OSDs = len(ids)
+	c.untilHealthy(t, long, c.ceph.OSDs)
+	c.keep(t)
+}
+
+// binaries are the operator's, as additions to Ceph's image.
+func binaries(t *testing.T) []image.Add {
 	t.Helper()
 	dir := os.Getenv(envBin)
 	if dir == "" {
 		dir = filepath.Join(repository, "bin")
 	}
-	unavailable := func(why error) {
-		if os.Getenv(testlab.EnvRequire) != "" {
-			t.Fatalf("no operator, and %s is set: %v", testlab.EnvRequire, why)
-		}
-		t.Skipf("no operator: %v", why)
-	}
-	if os.Geteuid() != 0 {
-		unavailable(errors.New("a lab needs root"))
-	}
-	if _, err := build.Lookup("bin", "cni", "golden", "images"); err != nil {
-		unavailable(err)
-	}
 	var adds []image.Add
 	for _, b := range []string{"castellan", "castellan-node"} {
 		path := filepath.Join(dir, b)
 		if _, err := os.Stat(path); err != nil {
-			unavailable(fmt.Errorf("%w (make binaries builds it)", err))
+			unavailable(t, fmt.Errorf("%w (make binaries builds it)", err))
 		}
 		a, err := image.ParseAdd(path + ":/usr/local/bin/" + b)
 		if err != nil {
@@ -108,7 +138,28 @@ func loadOperator(t *testing.T) {
 		}
 		adds = append(adds, a)
 	}
-	if _, _, err := build.Load(t.Context(), ceph.OperatorImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, adds, build.Options{NoInstall: true}); err != nil {
+	return adds
+}
+
+// unavailable skips the test, or fails it where a lab is required.
+func unavailable(t *testing.T, why error) {
+	t.Helper()
+	if os.Getenv(testlab.EnvRequire) != "" {
+		t.Fatalf("no operator, and %s is set: %v", testlab.EnvRequire, why)
+	}
+	t.Skipf("no operator: %v", why)
+}
+
+// loadOperator puts the operator's image where new nodes start from.
+func loadOperator(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		unavailable(t, errors.New("a lab needs root"))
+	}
+	if _, err := build.Lookup("bin", "cni", "golden", "images"); err != nil {
+		unavailable(t, err)
+	}
+	if _, _, err := build.Load(t.Context(), ceph.OperatorImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, binaries(t), build.Options{NoInstall: true}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -31,11 +31,11 @@ const long = 5 * time.Minute
 // nodes with six disks, three of the nodes with a mon.
 func TestCluster(t *testing.T) {
 	c := start(t, "e2e", 4, "node1", "node2")
+	c.up(t)
 	parts := []struct {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
-		{"from nothing to HEALTH_OK", testBringUp},
 		{"idle", testIdle},
 		{"the operator restarts", testRestart},
 		{"killed while the spec is edited", testKilledDuringEdit},
@@ -70,6 +70,12 @@ func testBringUp(t *testing.T, c *cluster) {
 	measured(t, "bring-up/from-deploy-to-round-trip", time.Since(c.ceph.Begun))
 	c.untilHealthy(t, long, c.ceph.OSDs)
 	c.keep(t)
+	c.readMetrics(t)
+}
+
+// readMetrics has the test be somebody who may read the operator's metrics.
+func (c *cluster) readMetrics(t *testing.T) {
+	t.Helper()
 	c.lab.Apply(t, metricsReader)
 	c.token = strings.TrimSpace(c.lab.MustKubectl(t, "-n", "default", "create", "token", "e2e-metrics", "--duration=4h"))
 }
@@ -165,6 +171,24 @@ func testRestart(t *testing.T, c *cluster) {
 	}
 	effects := sum(m, "castellan_effects_total")
 	measured(t, "restart/effects", effects)
+	// The first passes are a whole pass over the cluster, with nothing to do.
+	measured(t, "restart/passes", sum(m, "castellan_passes_total"))
+	measured(t, "restart/seconds-in-passes", fmt.Sprintf("%.2f", sum(m, "castellan_pass_step_seconds_sum")))
+	p, err := c.operatorProcess(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured(t, "restart/cpu", p.cpu)
+	asked, err := c.commands(t.Context(), killed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, k := range asked {
+		n += k
+	}
+	measured(t, "restart/ceph-commands", n)
+	t.Logf("the operator has asked Ceph: %v", asked)
 	if diff := changes(before, c.objects(t, wish)); len(diff) > 0 || effects != 0 {
 		t.Errorf("a restart has changed (%v effects):\n%s", effects, strings.Join(diff, "\n"))
 	}

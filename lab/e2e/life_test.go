@@ -30,16 +30,12 @@ import (
 func TestNodesAndOperators(t *testing.T) {
 	c := start(t, "e2enodes", 4)
 	const late = "node4"
-	c.lab.Node(t, late, control.Stop)
-	c.lab.MustKubectl(t, "delete", "node", late)
-	c.ceph.OSDs--
-	ok := t.Run("from nothing to HEALTH_OK", func(t *testing.T) {
-		c.ceph.Out = lineWriter{t}
-		testBringUp(t, c)
-	})
-	if !ok {
-		return
+	if !c.found {
+		c.lab.Node(t, late, control.Stop)
+		c.lab.MustKubectl(t, "delete", "node", late)
+		c.ceph.OSDs--
 	}
+	c.up(t)
 	for _, p := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
@@ -60,20 +56,12 @@ func TestNodesAndOperators(t *testing.T) {
 // testAddNode starts a machine that Kubernetes did not know: its disk becomes an OSD
 // without anybody asking.
 func testAddNode(t *testing.T, c *cluster, name string) {
+	if _, err := c.lab.Kube().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Skipf("%s was added before: %v", name, err)
+	}
 	begun := time.Now()
 	c.lab.Node(t, name, control.Start)
-	testlab.Until(t, long, name+" is Ready", func(ctx context.Context) error {
-		n, err := c.lab.Kube().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return errors.New("it is not")
-	})
+	testlab.Until(t, long, name+" is Ready", func(ctx context.Context) error { return c.nodeReady(ctx, name) })
 	ready := time.Now()
 	measured(t, "node-added/from-start-to-Ready", ready.Sub(begun))
 	c.ceph.OSDs++
@@ -90,6 +78,20 @@ func testAddNode(t *testing.T, c *cluster, name string) {
 	}
 	c.untilHealthy(t, long, c.ceph.OSDs)
 	measured(t, "node-added/until-clean", time.Since(ready))
+}
+
+// nodeReady is nil when Kubernetes calls the node so.
+func (c *cluster) nodeReady(ctx context.Context, name string) error {
+	n, err := c.lab.Kube().CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	return errors.New("it is not")
 }
 
 // testSpecEdits changes what can be changed at any time, and makes mistakes: each is
@@ -246,22 +248,15 @@ func testOperatorUpgrade(t *testing.T, c *cluster) {
 // content.
 func (c *cluster) loadNext(t *testing.T) {
 	t.Helper()
-	dir := os.Getenv(envBin)
-	if dir == "" {
-		dir = filepath.Join(repository, "bin")
-	}
 	note := filepath.Join(t.TempDir(), "next")
 	if err := os.WriteFile(note, []byte("another image\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var adds []image.Add
-	for _, a := range []string{filepath.Join(dir, "castellan") + ":/usr/local/bin/castellan", filepath.Join(dir, "castellan-node") + ":/usr/local/bin/castellan-node", note + ":/usr/local/share/next"} {
-		add, err := image.ParseAdd(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		adds = append(adds, add)
+	add, err := image.ParseAdd(note + ":/usr/local/share/next")
+	if err != nil {
+		t.Fatal(err)
 	}
+	adds := append(binaries(t), add)
 	if _, _, err := load.Image(t.Context(), nextImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, adds, build.Options{NoInstall: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -384,14 +379,7 @@ func TestDeletion(t *testing.T) {
 		measured(t, "deletion/with-confirmation", time.Since(begun))
 		c.nothingLeft(t)
 		measured(t, "deletion/until-nothing-is-left", time.Since(begun))
-		for where, what := range c.disks(t) {
-			if what != disk.Blank {
-				t.Errorf("disk %s holds %s", where, what)
-			}
-		}
-		if left := c.stores(t); len(left) > 0 {
-			t.Errorf("left on hosts: %v", left)
-		}
+		c.clean(t)
 		// What has been cleaned can be used again at once.
 		ctx, cancel := context.WithTimeout(t.Context(), 2*long)
 		defer cancel()
@@ -404,11 +392,44 @@ func TestDeletion(t *testing.T) {
 	})
 }
 
+// TestDeletionDuringReplacement destroys a cluster in which one OSD waits for its disk and
+// another is being drained.
+func TestDeletionDuringReplacement(t *testing.T) {
+	r := replaceable(t)
+	r.seen = r.follow(t)
+	a, b, _ := r.pairs(t)
+	r.request(t, a)
+	r.untilReady(t, a)
+	r.flags(t, "set", "norebalance", "nobackfill")
+	r.request(t, b)
+	r.deploymentUntil(t, b.id, "accepted", has(runningAnnotation))
+	r.patch(t, `{"spec":{"cleanupPolicy":{"confirmation":"yes-really-destroy-data"}}}`)
+	begun := time.Now()
+	r.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", "rook-ceph", "--wait=false")
+	r.gone(t)
+	measured(t, "deletion/during-replacements", time.Since(begun))
+	r.nothingLeft(t)
+	r.clean(t)
+}
+
+// clean fails the test unless all hosts are.
+func (c *cluster) clean(t *testing.T) {
+	t.Helper()
+	for where, what := range c.disks(t) {
+		if what != disk.Blank {
+			t.Errorf("disk %s holds %s", where, what)
+		}
+	}
+	if left := c.stores(t); len(left) > 0 {
+		t.Errorf("left on hosts: %v", left)
+	}
+}
+
 // deletable is a lab with a healthy cluster of three nodes with a disk each.
 func deletable(t *testing.T, name string) *cluster {
 	t.Helper()
 	c := start(t, name, 3)
-	testBringUp(t, c)
+	c.up(t)
 	for where, what := range c.disks(t) {
 		if !strings.HasPrefix(what, "osd.") {
 			t.Fatalf("disk %s holds %s", where, what)

@@ -205,6 +205,37 @@ func (c *cluster) metrics(ctx context.Context) (map[string]float64, error) {
 	return out, nil
 }
 
+// commands counts by name what the operator has asked Ceph since then, as Ceph's audit
+// log has it.
+func (c *cluster) commands(ctx context.Context, since time.Time) (map[string]int, error) {
+	pod, err := c.operatorPod(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var log []struct{ Stamp, Message string }
+	if err := c.ask(ctx, &log, "log", "last", "10000", "debug", "audit"); err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	for _, l := range log {
+		at, err := time.Parse("2006-01-02T15:04:05.999999-0700", l.Stamp)
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log: %w", err)
+		}
+		// Besides this line there is one for the end of each change.
+		if at.Before(since) || !strings.Contains(l.Message, pod.Status.PodIP+":") || !strings.HasSuffix(l.Message, ": dispatch") {
+			continue
+		}
+		if m := commandPrefix.FindStringSubmatch(l.Message); m != nil {
+			out[m[1]]++
+		}
+	}
+	return out, nil
+}
+
+// commandPrefix finds the command's name in a line of the audit log.
+var commandPrefix = regexp.MustCompile(`"prefix"\s*:\s*"([^"]+)"`)
+
 func cutLast(s, sep string) (before, after string, ok bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {

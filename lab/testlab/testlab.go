@@ -214,18 +214,30 @@ func Until(t testing.TB, limit time.Duration, what string, try func(ctx context.
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	begun := time.Now()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			t.Logf("%s after %.1fs", what, time.Since(begun).Seconds())
 			return
 		}
+		last = telling(ctx, last, err)
 		select {
 		case <-ctx.Done():
-			t.Fatalf("waiting %s for %s: %v", limit, what, err)
+			t.Fatalf("waiting %s for %s: %v", limit, what, last)
 		case <-tick.C:
 		}
 	}
+}
+
+// telling chooses which of the last two errors says what was wrong: at the deadline
+// clients only say that there was no time left to ask.
+func telling(ctx context.Context, last, err error) error {
+	late := ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "would exceed context deadline")
+	if last != nil && late {
+		return last
+	}
+	return err
 }
 
 // Status is how the lab is.
