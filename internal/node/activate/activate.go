@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,7 +58,7 @@ func Run(ctx context.Context, node Looker, runner run.Runner, req Request) error
 		return fmt.Errorf("activating osd.%d: %w", req.ID, err)
 	}
 	if req.Mode == "lvm" {
-		err = lvm(ctx, runner, req)
+		err = lvm(ctx, runner, req, seen)
 	} else {
 		err = raw(ctx, runner, req, data)
 	}
@@ -140,7 +141,19 @@ func relink(target, link string) error {
 	return nil
 }
 
-func lvm(ctx context.Context, runner run.Runner, req Request) error {
+// lvm has ceph-volume open the volumes and write the directory. After a restart of the
+// node nobody may have made its volumes devices: not every ceph-volume does.
+func lvm(ctx context.Context, runner run.Runner, req Request, seen inspect.Result) error {
+	var volumes []string
+	for _, f := range seen.Found {
+		if f.UUID == req.UUID && f.FSID == req.FSID && f.VG != "" {
+			volumes = append(volumes, f.VG+"/"+f.LV)
+		}
+	}
+	slices.Sort(volumes)
+	if _, err := runner.Run(ctx, "lvchange", append([]string{"--activate", "y"}, volumes...)...); err != nil {
+		return fmt.Errorf("activating the volumes: %w", err)
+	}
 	_, err := runner.Run(ctx, "ceph-volume", "lvm", "activate", "--no-systemd", "--no-tmpfs", "--bluestore", strconv.Itoa(req.ID), req.UUID)
 	return err
 }

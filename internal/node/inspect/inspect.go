@@ -23,6 +23,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/label"
 	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // readTimeout bounds the reading of one label. A healthy disk answers in
@@ -42,7 +43,7 @@ type Node struct {
 type Result struct {
 	Devices []device.Device
 	// Found are the parts of OSDs on the devices, raw ones from their labels, LVM
-	// ones from ceph-volume.
+	// ones from their volumes' tags.
 	Found []device.Found
 	// Unreadable are devices whose label could not be read, by kernel name.
 	Unreadable map[string]error
@@ -73,15 +74,17 @@ func (n Node) Look(ctx context.Context) (Result, error) {
 		}
 	}
 	if lvm {
-		out, err := n.Run.Run(ctx, "ceph-volume", "lvm", "list", "--format", "json")
+		// What `ceph-volume lvm list` says is in the tags, and lvs needs a tenth of a
+		// second for them, not several.
+		out, err := n.Run.Run(ctx, "lvs", volume.LVsArgs()...)
 		if err != nil {
 			return Result{}, fmt.Errorf("listing OSDs on volumes: %w", err)
 		}
-		lvs, err := device.ParseLVMList(out)
+		lvs, err := volume.ParseLVs(out)
 		if err != nil {
-			return Result{}, err
+			return Result{}, fmt.Errorf("listing OSDs on volumes: %w", err)
 		}
-		res.Found = append(res.Found, lvs...)
+		res.Found = append(res.Found, volume.Found(lvs)...)
 	}
 	res.Devices = device.Merge(res.Devices, nil, res.Found)
 	return res, nil

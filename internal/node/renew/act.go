@@ -188,7 +188,7 @@ func (j *job) ready(ctx context.Context, p *plan) error {
 			return err
 		}
 		if err := j.lvm(ctx, "vgcreate", "--yes", p.dbVG, p.dbDisk.Path); err != nil {
-			return fmt.Errorf("making a volume group on %s: %w", j.req.DBDevice, err)
+			return fmt.Errorf("making a volume group on %s: %w", p.dbDisk.Path, err)
 		}
 	}
 	for _, l := range gone {
@@ -224,10 +224,10 @@ func (j *job) try(ctx context.Context, d device.Device) error {
 		return err
 	}
 	if !inv.Available {
-		return refuse(request.DiskInUse, "ceph-volume rejects %s: %s", j.req.Device, strings.Join(inv.Rejected, "; "))
+		return refuse(request.DiskInUse, "%s is not blank: %s", d.Path, strings.Join(inv.Rejected, "; "))
 	}
 	if err := j.node.Probe(ctx, d.Path); err != nil {
-		return refuse(request.DiskBroken, "trying %s: %w", j.req.Device, err)
+		return refuse(request.DiskBroken, "trying %s: %w", d.Path, err)
 	}
 	return nil
 }
@@ -333,17 +333,43 @@ func (j *job) dataVolume(ctx context.Context, p plan) error {
 // restore makes those database volumes again that a rollback has removed.
 func (j *job) restore(ctx context.Context, p plan, lvs []volume.LV, vgs []volume.VG) error {
 	var errs []error
+	var regrouped []string
 	for _, want := range j.parts() {
 		if volume.FindLV(lvs, want.VG, want.Name) != nil {
 			continue
 		}
-		if vg := volume.FindVG(vgs, want.VG); vg == nil {
-			errs = append(errs, fmt.Errorf("ceph-volume's rollback has removed %s/%s and its whole volume group", want.VG, want.Name))
-			continue
+		if volume.FindVG(vgs, want.VG) == nil && !slices.Contains(regrouped, want.VG) {
+			regrouped = append(regrouped, want.VG)
+			if err := j.regroup(ctx, want.VG, p.below[want.VG]); err != nil {
+				errs = append(errs, fmt.Errorf("ceph-volume's rollback has removed %s/%s and its whole volume group, and it cannot be made again: %w", want.VG, want.Name, err))
+				continue
+			}
 		}
 		errs = append(errs, j.remake(ctx, want))
 	}
 	return errors.Join(errs...)
+}
+
+// regroup makes a volume group again on the disks that it was on: ceph-volume's
+// rollback removes one that has no other volume. The disks must be blank now.
+func (j *job) regroup(ctx context.Context, vg string, disks []string) error {
+	seen, err := j.node.Look(ctx)
+	if err != nil {
+		return err
+	}
+	if len(disks) == 0 {
+		return errors.New("which disks it was on is not known")
+	}
+	for _, path := range disks {
+		i := device.Find(seen.Devices, path)
+		if i < 0 {
+			return fmt.Errorf("its disk %s is not there", path)
+		}
+		if err := j.try(ctx, seen.Devices[i]); err != nil {
+			return err
+		}
+	}
+	return j.lvm(ctx, "vgcreate", append([]string{"--yes", vg}, disks...)...)
 }
 
 // bare reports whether the OSD is a plain one on a whole disk.

@@ -46,6 +46,8 @@ type plan struct {
 	// dbDisk gets the volume group dbVG for databases; nil if it is there already.
 	dbDisk *device.Device
 	dbVG   string
+	// below are the disks of the groups of database and WAL, by group.
+	below map[string][]string
 	// remake are volumes that are missing and have to be made again.
 	remake   []request.LV
 	warnings []string
@@ -118,7 +120,7 @@ func onDisk(req request.Replace, f facts) (plan, error) {
 	case f.seen.Unreadable[d.Name] != nil:
 		return plan{}, refuse(request.DiskBroken, "%s: %w", req.Device, f.seen.Unreadable[d.Name])
 	}
-	p := plan{disk: d, slots: max(len(req.Set), 1)}
+	p := plan{disk: d, slots: max(len(req.Set), 1), below: map[string][]string{}}
 	if req.Mode == "lvm" {
 		p.vg, p.lv = names(req, req.OldUUID)
 		return p, p.group(req, f)
@@ -207,8 +209,16 @@ func blank(ref string, d device.Device) error {
 func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing bool, err error) {
 	full := want.VG + "/" + want.Name
 	lv := volume.FindLV(f.lvs, want.VG, want.Name)
+	vg := volume.FindVG(f.vgs, want.VG)
+	if vg != nil {
+		p.below[want.VG] = vg.PVs
+	}
 	if lv == nil {
-		vg := volume.FindVG(f.vgs, want.VG)
+		if vg == nil && p.dbDisk == nil && want.Device != "" {
+			if err := p.regroup(want, f); err != nil {
+				return false, err
+			}
+		}
 		switch {
 		case p.dbDisk != nil && want.VG == p.dbVG && want.Size > 0:
 			return true, nil // the group is made first; lvcreate tells whether there is room
@@ -236,6 +246,25 @@ func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing 
 		return false, refuse(request.DBForeign, "nothing says whose %s is: it has no tags, and its uuid is not recorded", full)
 	}
 	return false, nil
+}
+
+// regroup checks the disk that a volume group was on which is gone: a blank one gets it
+// again.
+func (p *plan) regroup(want request.LV, f facts) error {
+	i := device.Find(f.seen.Devices, want.Device)
+	if i < 0 {
+		return nil
+	}
+	d := f.seen.Devices[i]
+	if d.Name == p.disk.Name || d.ReadOnly || len(d.Mounts) > 0 || len(d.OSDs) > 0 {
+		return refuse(request.DBMissing, "the volume group %s is gone, and its disk %s is not blank", want.VG, want.Device)
+	}
+	if err := blank(want.Device, d); err != nil {
+		return refuse(request.DBMissing, "the volume group %s is gone: %w", want.VG, err)
+	}
+	p.dbDisk, p.dbVG = &d, want.VG
+	p.below[p.dbVG] = []string{d.Path}
+	return nil
 }
 
 // moved is the request with the database and WAL in the volume group of the new
@@ -288,5 +317,6 @@ func (p *plan) newMetadata(req request.Replace, f facts) error {
 		return err
 	}
 	p.dbDisk, p.dbVG = &d, req.DB.VG
+	p.below[p.dbVG] = []string{d.Path}
 	return nil
 }

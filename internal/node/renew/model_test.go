@@ -61,6 +61,8 @@ type world struct {
 	lies bool
 	// crashAt ends the run before this call, counted from 1.
 	crashAt, calls int
+	// crashAfter ends the run after this program.
+	crashAfter string
 }
 
 func newWorld(mode string, db, encrypted bool) *world {
@@ -282,6 +284,9 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 		}
 	case "vgcreate":
 		w.writes = append(w.writes, last)
+		if w.disks[last] == nil || w.vgs[args[1]] != "" {
+			return nil, errors.New("vgcreate " + args[1] + " on " + last)
+		}
 		w.vgs[args[1]], w.free[args[1]] = last, w.disks[last].Size
 	case "lvcreate":
 		return nil, w.lvcreate(arg("--name"), last, arg("--size"), arg("--extents"), arg("--addtag"))
@@ -295,7 +300,11 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 	case "pvremove":
 		w.writes = append(w.writes, last)
 	case "ceph-volume":
-		return nil, w.volume(args, arg)
+		err := w.volume(args, arg)
+		if w.crashAfter == name {
+			w.crashAt = w.calls
+		}
+		return nil, err
 	default:
 		return nil, errors.New("unknown program " + name)
 	}

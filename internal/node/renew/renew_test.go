@@ -175,6 +175,47 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// A database that has its device to itself: the rollback takes the volume group too,
+// and it is made again, also when the run is killed in between.
+func TestRollbackOfTheOnlyVolume(t *testing.T) {
+	for name, kill := range map[string]bool{"": false, "killed": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("lvm", true, false)
+			delete(w.lvs, "fast/db6")
+			w.free["fast"], w.failAt = 0, "mkfs"
+			r := ask("lvm", true, false)
+			r.DB.Device = "/dev/nvm"
+			if kill {
+				w.crashAfter = "ceph-volume"
+			}
+			out, err := Run(t.Context(), w, w, r, now)
+			w.crashAt, w.failAt, w.crashAfter = 0, "", ""
+			db := w.lvs["fast/db5"]
+			switch {
+			case err == nil || out.Slot == request.SlotNew:
+				t.Fatalf("%+v, %v", out.Replaced, err)
+			case kill && (db != nil || w.vgs["fast"] != ""):
+				t.Fatalf("the rollback has left %v in %v", w.lvs, w.vgs)
+			case !kill && (db == nil || db.size != 20*gib || w.vgs["fast"] != "/dev/nvm" || !slices.Equal(out.Remade, []string{"fast/db5"})):
+				t.Fatalf("volumes %v in %v, remade %v", w.lvs, w.vgs, out.Remade)
+			}
+			if out, err = settle(t, w, r, err); err != nil || out.Result != request.Done || w.made != 1 || w.lvs["fast/db5"].size != 20*gib {
+				t.Errorf("the next try: %+v, %v", out.Replaced, err)
+			}
+		})
+	}
+	// What is not blank any more is somebody's.
+	w := newWorld("lvm", true, false)
+	clear(w.lvs)
+	clear(w.vgs)
+	w.disks["/dev/nvm"].FSType = "xfs"
+	r := ask("lvm", true, false)
+	r.DB.Device, r.Siblings = "/dev/nvm", nil
+	if out, err := Run(t.Context(), w, w, r, now); err == nil || out.Result != request.Refused || out.Reason != request.DBMissing || len(w.vgs) > 0 {
+		t.Errorf("%+v, %v, groups %v", out.Replaced, err, w.vgs)
+	}
+}
+
 // DANGER 1: ceph-volume says that it succeeded, and the old key is still in use.
 func TestALieIsNotDone(t *testing.T) {
 	w := newWorld("lvm", true, true)

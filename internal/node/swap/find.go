@@ -158,6 +158,11 @@ func (g *group) keeps(d device.Device) bool {
 	})
 }
 
+// kept says that a device is one that somebody stays on.
+func (f *finder) kept(i int) bool {
+	return slices.ContainsFunc(f.groups, func(g *group) bool { return g.keeps(f.all[i]) })
+}
+
 // gone says that the old disk is proven not to be in the node any more.
 func (f *finder) gone(g *group) bool {
 	return !slices.ContainsFunc(f.whole, func(i int) bool { return g.compare(f.all[i]) != other })
@@ -252,6 +257,8 @@ func (f *finder) named() {
 			g.ask("%s is named, which this node does not have", ref)
 		case !slices.Contains(f.whole, i):
 			g.ask("%s is named, which is no whole disk", ref)
+		case f.kept(i):
+			g.ask("%s is named, which holds the data of an OSD that is rebuilt: it cannot hold databases too", describe(f.all[i]))
 		case uses(f.all[i]) != "":
 			g.ask("%s is named, but it %s; wipe it or name another disk", describe(f.all[i]), uses(f.all[i]))
 			g.maybe = []int{i}
@@ -369,8 +376,7 @@ func (f *finder) arrivals(groups []*group) []int {
 	var found []int
 	for _, i := range f.whole {
 		d := f.all[i]
-		kept := slices.ContainsFunc(f.groups, func(g *group) bool { return g.keeps(d) })
-		if kept || len(f.claimed[i]) > 0 || f.anyOld(i) != nil || f.asked(i) {
+		if f.kept(i) || len(f.claimed[i]) > 0 || f.anyOld(i) != nil || f.asked(i) {
 			continue
 		}
 		for _, g := range groups {

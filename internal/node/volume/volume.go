@@ -6,12 +6,15 @@
 package volume
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
 )
 
 // LVsArgs are the arguments of lvs that ParseLVs needs.
@@ -62,6 +65,29 @@ func (l LV) TagText() string {
 	}
 	slices.Sort(tags)
 	return strings.Join(tags, ",")
+}
+
+// Found are the parts of OSDs that lie on volumes, of all clusters, as the tags that
+// ceph-volume gives its volumes tell it. A volume without an OSD's id, uuid and part is
+// nobody's. While a replaced disk is still plugged in, one id stands for two OSDs with
+// different uuids.
+func Found(lvs []LV) []device.Found {
+	var found []device.Found
+	for _, l := range lvs {
+		role := device.Role(l.Tags["ceph.type"])
+		if l.OSD() < 0 || l.OSDUUID() == "" || role != device.RoleBlock && role != device.RoleDB && role != device.RoleWAL {
+			continue
+		}
+		found = append(found, device.Found{
+			OSD:  device.OSD{ID: l.OSD(), UUID: l.OSDUUID(), FSID: l.Tags["ceph.cluster_fsid"], Role: role},
+			Path: l.Path, Mode: "lvm", Encrypted: l.Tags["ceph.encrypted"] == "1", DeviceClass: l.Tags["ceph.crush_device_class"],
+			VG: l.VG, LV: l.Name, LVUUID: l.UUID, LVSize: l.Size, Devices: slices.Sorted(slices.Values(l.Devices)),
+		})
+	}
+	slices.SortFunc(found, func(a, b device.Found) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.UUID, b.UUID), strings.Compare(string(a.Role), string(b.Role)), strings.Compare(a.Path, b.Path))
+	})
+	return found
 }
 
 // VG is a volume group.

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
 )
 
 // As lvs and vgs of LVM 2.03 wrote it, shortened to what the parser reads.
@@ -49,6 +51,29 @@ func TestParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]VG{{Name: "data", UUID: "V", Size: 8585740288, Free: 4194304, Extent: 4194304, PVs: []string{"/dev/ubdb", "[unknown]"}}}, groups); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What the tags say is what ceph-volume's listing says.
+func TestFound(t *testing.T) {
+	lvs := []LV{
+		{VG: "vg", Name: "b", UUID: "L1", Path: "/dev/vg/b", Size: 5, Devices: []string{"/dev/sdc", "/dev/sdb"}, Tags: map[string]string{
+			"ceph.osd_id": "2", "ceph.osd_fsid": "u", "ceph.cluster_fsid": "f", "ceph.type": "block", "ceph.encrypted": "1", "ceph.crush_device_class": "ssd", "mine": "",
+		}},
+		{VG: "fast", Name: "d", UUID: "L2", Path: "/dev/fast/d", Tags: map[string]string{"ceph.osd_id": "2", "ceph.osd_fsid": "u", "ceph.cluster_fsid": "f", "ceph.type": "db"}},
+		{VG: "fast", Name: "old", Tags: map[string]string{"ceph.osd_id": "1", "ceph.osd_fsid": "o", "ceph.type": "wal"}},
+		{VG: "a", Name: "user", Tags: map[string]string{}},
+		{VG: "a", Name: "zapped", Tags: map[string]string{"ceph.osd_id": "null", "ceph.osd_fsid": "x", "ceph.type": "block"}},
+		{VG: "a", Name: "half", Tags: map[string]string{"ceph.osd_id": "3", "ceph.type": "block"}},
+		{VG: "a", Name: "unknown", Tags: map[string]string{"ceph.osd_id": "3", "ceph.osd_fsid": "x", "ceph.type": "journal"}},
+	}
+	want := []device.Found{
+		{OSD: device.OSD{ID: 1, UUID: "o", Role: device.RoleWAL}, Mode: "lvm", VG: "fast", LV: "old"},
+		{OSD: device.OSD{ID: 2, UUID: "u", FSID: "f", Role: device.RoleBlock}, Path: "/dev/vg/b", Mode: "lvm", Encrypted: true, DeviceClass: "ssd", VG: "vg", LV: "b", LVUUID: "L1", LVSize: 5, Devices: []string{"/dev/sdb", "/dev/sdc"}},
+		{OSD: device.OSD{ID: 2, UUID: "u", FSID: "f", Role: device.RoleDB}, Path: "/dev/fast/d", Mode: "lvm", VG: "fast", LV: "d", LVUUID: "L2"},
+	}
+	if diff := cmp.Diff(want, Found(lvs)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
