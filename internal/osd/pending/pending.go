@@ -40,12 +40,27 @@ func Of(deps []appsv1.Deployment) map[string][]swap.Pending {
 		if _, ready := d.Annotations[spec.ReadyAnnotation]; err != nil || note == nil || !ready {
 			continue
 		}
-		out[note.Node] = append(out[note.Node], note.Pending(d.Annotations[spec.WithAnnotation]))
+		out[note.Node] = append(out[note.Node], note.Pending(with(d, *note, deps)))
 	}
 	for _, list := range out {
 		slices.SortFunc(list, func(a, b swap.Pending) int { return a.OSD - b.OSD })
 	}
 	return out
+}
+
+// with is the device that the user has named: on the OSD's own Deployment, or for a
+// metadata device on that of the OSD that it was asked for.
+func with(d *appsv1.Deployment, note plan.Note, deps []appsv1.Deployment) string {
+	name := d.Annotations[spec.WithAnnotation]
+	if name != "" || note.Set == nil || note.Set.Kind != plan.OnMetadata {
+		return name
+	}
+	for i := range deps {
+		if deps[i].Name == spec.Name(note.Set.Leader) {
+			return deps[i].Annotations[spec.WithAnnotation]
+		}
+	}
+	return ""
 }
 
 // Question is what a node is asked about its slots. What was noted of its disks belongs

@@ -142,12 +142,28 @@ func (s State) decide(id int, records []Record) Decision {
 	case !has:
 		d.What, d.Record = Create, current[0]
 	case live.UUID == current[0].UUID || live.UUID == "":
-		d.What, d.Record = Keep, current[0]
+		d.What, d.Record = Keep, KeepParts(current[0], live.Record)
 	default:
 		d.What, d.Record = Rebuild, current[0]
 		d.Why = fmt.Sprintf("osd.%d has a new disk: uuid %s instead of %s", id, current[0].UUID, live.UUID)
 	}
 	return d
+}
+
+// KeepParts is a record with the database and WAL that were recorded before of the same
+// OSD, where the node does not see them any more: their device has failed, and what was
+// on it is known from nowhere else.
+func KeepParts(r, before Record) Record {
+	if r.UUID == "" || r.UUID != before.UUID {
+		return r
+	}
+	if r.DB == nil {
+		r.DB = before.DB
+	}
+	if r.WAL == nil {
+		r.WAL = before.WAL
+	}
+	return r
 }
 
 // current are the records that are the OSD as Ceph knows it; why says what is

@@ -19,6 +19,7 @@ import (
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
+	"github.com/castellan-storage/castellan/internal/ceph/crush"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
@@ -52,7 +53,7 @@ func (Patch) Kind() string { return "patch" }
 type Command struct {
 	Kind_ plan.Kind
 	ID    int
-	// Weight for Reweight.
+	// Weight for Reweight and Weigh.
 	Weight float64
 }
 
@@ -71,6 +72,10 @@ func (c Command) String() string {
 		return fmt.Sprintf("purging osd.%d", c.ID)
 	case plan.Reclaim:
 		return fmt.Sprintf("destroying the never started osd.%d", c.ID)
+	case plan.Weigh:
+		return fmt.Sprintf("giving osd.%d the CRUSH weight %.5f", c.ID, c.Weight)
+	case plan.Force:
+		return fmt.Sprintf("destroying osd.%d although Ceph does not call it safe", c.ID)
 	}
 	return fmt.Sprintf("destroying osd.%d", c.ID)
 }
@@ -125,6 +130,9 @@ type Still struct {
 	UID       types.UID
 	// Encrypted: a Job has just proven that no mapping is open.
 	Encrypted bool
+	// Set that the OSD is replaced with; nil for none. Node is where it is.
+	Set  *plan.Set
+	Node string
 }
 
 // String implements kit.Check.
@@ -135,14 +143,16 @@ func effect(cl *cephv1.CephCluster, seen Seen, a plan.Action) kit.Plan {
 	s, d := seen.State, seen.Deployment
 	still := Still{For: a.Kind, ID: s.ID, Namespace: d.Namespace, Name: d.Name, UID: d.UID}
 	if s.Note != nil {
-		still.UUID, still.Encrypted = s.Note.UUID, s.Note.Record.Encrypted
+		still.UUID, still.Encrypted, still.Set, still.Node = s.Note.UUID, s.Note.Record.Encrypted, s.Note.Set, s.Note.Node
 	}
 	e := effects{cl: cl, seen: seen, a: a, still: still}
 	switch a.Kind {
 	case plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Show, plan.TooLate, plan.Remember, plan.Claim,
-		plan.Failure, plan.Lost, plan.Handover, plan.Complete, plan.Drop, plan.Release, plan.Halt, plan.Stop:
+		plan.Failure, plan.Lost, plan.Handover, plan.Complete, plan.Drop, plan.Release, plan.Halt, plan.Stop, plan.Mourn, plan.Revive, plan.Bury:
 		return e.mark()
-	case plan.Out, plan.Down, plan.Destroy, plan.In, plan.Reweight, plan.Purge, plan.Reclaim:
+	case plan.Enlist:
+		return e.enlist()
+	case plan.Out, plan.Down, plan.Destroy, plan.In, plan.Reweight, plan.Purge, plan.Reclaim, plan.Force, plan.Weigh:
 		return e.command()
 	}
 	return e.jobs()
@@ -205,7 +215,7 @@ func (e effects) mark() kit.Plan {
 		fence()
 		keep(s.Fresh)
 		p.Annotations[spec.RefusedAnnotation], p.Annotations[spec.ReplacedAnnotation] = nil, nil
-		plan := e.told(p, false, "OSDReplaceAccepted", "the disk "+s.Fresh.Disk()+" is going to be replaced")
+		plan := e.told(p, false, "OSDReplaceAccepted", "the disk "+s.Fresh.Disk()+" is going to be replaced"+with(s.Fresh.Set, s.ID))
 		for _, w := range s.Warnings {
 			plan.Events = append(plan.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: fmt.Sprintf("osd.%d: %s", s.ID, w)})
 		}
@@ -225,6 +235,17 @@ func (e effects) mark() kit.Plan {
 		return e.told(kit.Confirmed{Check: e.still, Then: p}, false, "OSDReplaceDrained", e.a.Message)
 	case plan.Halt:
 		p.Replicas = ptr.To[int32](0)
+	case plan.Mourn:
+		now := e.seen.Jobs.now.UTC()
+		note.Dead = &now
+		keep(note)
+		return e.told(p, true, "OSDReplaceDeviceDead", e.a.Message)
+	case plan.Revive:
+		note.Dead = nil
+		keep(note)
+	case plan.Bury:
+		p.Replicas = ptr.To[int32](0)
+		return e.told(kit.Confirmed{Check: e.still, Then: p}, true, "OSDReplaceDeviceDead", e.a.Message)
 	case plan.Show:
 		fence()
 		p.Annotations[spec.ReadyAnnotation] = yes
@@ -241,11 +262,11 @@ func (e effects) mark() kit.Plan {
 		if note.Attempt != nil {
 			n = note.Attempt.Number + 1
 		}
-		note.Attempt = &plan.Attempt{Number: n, Device: s.Match.Device, Serial: s.Match.Serial, Proof: s.Match.Proof}
+		note.Attempt = &plan.Attempt{Number: n, Device: e.device(), Serial: e.serial(), Proof: e.proof(), Set: s.Shares()}
 		keep(note)
-		p.What = "claiming " + s.Match.Device
+		p.What = "claiming " + note.Attempt.Device
 		plan := e.told(p, false, "OSDReplaceProvisioning", e.a.Message)
-		for _, w := range s.Match.Warnings {
+		for _, w := range e.warnings() {
 			plan.Events = append(plan.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: fmt.Sprintf("osd.%d: %s", s.ID, w)})
 		}
 		return plan
@@ -271,7 +292,7 @@ func (e effects) mark() kit.Plan {
 		unmark()
 		note.Replaced = s.UUID
 		p.Annotations[spec.ReplacedAnnotation] = ptr.To(note.Encode())
-		for _, a := range []string{spec.ReplaceAnnotation, spec.WithAnnotation, spec.AbandonAnnotation} {
+		for _, a := range []string{spec.ReplaceAnnotation, spec.MetadataAnnotation, spec.WithAnnotation, spec.AbandonAnnotation} {
 			p.Annotations[a] = nil
 		}
 		// The osd controller rebuilds what carries another uuid than the OSD has: that the
@@ -288,7 +309,7 @@ func (e effects) mark() kit.Plan {
 		return e.told(p, true, "OSDReplaceEnded", e.a.Message)
 	case plan.Release:
 		unmark()
-		p.Annotations[spec.ReplaceAnnotation] = nil
+		p.Annotations[spec.ReplaceAnnotation], p.Annotations[spec.MetadataAnnotation] = nil, nil
 		p.Replicas = ptr.To(note.Before.Replicas)
 		p.What = "cancelling the replacement"
 		return e.told(kit.Confirmed{Check: e.still, Then: p}, false, "OSDReplaceCancelled", "the replacement is cancelled and the OSD is as it was")
@@ -325,6 +346,12 @@ func (e effects) command() kit.Plan {
 	case plan.Destroy:
 		confirmed.Then = c
 		return e.told(confirmed, false, "OSDReplaceDestroyed", "destroyed in Ceph; its id, weight and place stay")
+	case plan.Force:
+		confirmed.Then = c
+		return e.told(confirmed, true, "OSDReplaceDestroyedUnsafely", "destroyed in Ceph although it was not safe, since its metadata device is dead and the loss of data was accepted; its id, weight and place stay")
+	case plan.Weigh:
+		c.Weight = s.Weigh
+		return e.told(c, false, "OSDReplaceWeight", e.a.Message)
 	case plan.Reclaim:
 		confirmed.Check = Still{For: plan.Reclaim, ID: s.ID, UUID: s.UUID, Namespace: e.still.Namespace, Name: e.still.Name, UID: e.still.UID}
 		confirmed.Then = c
@@ -442,6 +469,10 @@ func (c *Controller) command(ctx context.Context, cl *cephv1.CephCluster, a Comm
 		return refused(osds.Destroy(ctx, a.ID))
 	case plan.Purge:
 		return refused(osds.Purge(ctx, a.ID))
+	case plan.Force:
+		return refused(osds.DestroyUnchecked(ctx, a.ID))
+	case plan.Weigh:
+		return crush.New(stored.Ceph).Reweight(ctx, ceph.OSDName(a.ID), a.Weight)
 	}
 	return noSuch(a)
 }
@@ -468,10 +499,17 @@ func (c *Controller) Confirm(ctx context.Context, cl *cephv1.CephCluster, check 
 	if d == nil || d.UID != s.UID {
 		return no("the Deployment is another one"), nil
 	}
-	if w := s.marks(d); w != nil {
+	mates, err := c.mates(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if w := s.marks(d, mates); w != nil {
 		return w, nil
 	}
-	if s.For == plan.Out || s.For == plan.Close || s.For == plan.Zap || s.For == plan.Stop {
+	if w, err := c.confirmSet(ctx, cl, s, mates); w != nil || err != nil {
+		return w, err
+	}
+	if s.For == plan.Out || s.For == plan.Close || s.For == plan.Zap || s.For == plan.Stop || s.For == plan.Bury || s.For == plan.Enlist {
 		if s.For != plan.Stop {
 			return nil, nil
 		}
@@ -486,8 +524,11 @@ func no(format string, args ...any) *kit.Wait {
 }
 
 // marks holds the Deployment against the request.
-func (s Still) marks(d *appsv1.Deployment) *kit.Wait {
+func (s Still) marks(d *appsv1.Deployment, mates map[int]*appsv1.Deployment) *kit.Wait {
 	asked := d.Annotations[spec.ReplaceAnnotation] == spec.Confirmation(s.ID)
+	if s.Set != nil && s.Set.Kind == plan.OnMetadata {
+		asked = askedMetadata(mates[s.Set.Leader], s.Set.Leader)
+	}
 	abandoned := d.Annotations[spec.AbandonAnnotation] == spec.AbandonConfirmation(s.ID)
 	note, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], s.ID)
 	_, inProgress := d.Annotations[spec.InProgressAnnotation]
@@ -499,7 +540,7 @@ func (s Still) marks(d *appsv1.Deployment) *kit.Wait {
 		return no("the replacement is not noted any more")
 	}
 	switch s.For {
-	case plan.Out, plan.Stop, plan.Close, plan.Destroy:
+	case plan.Out, plan.Stop, plan.Close, plan.Destroy, plan.Force, plan.Bury, plan.Enlist:
 		if !asked || !inProgress {
 			return no("the request was taken back")
 		}
@@ -513,7 +554,7 @@ func (s Still) marks(d *appsv1.Deployment) *kit.Wait {
 		}
 	}
 	switch s.For {
-	case plan.Close, plan.Destroy, plan.Reclaim, plan.Purge, plan.Show, plan.Make, plan.Remove, plan.Handover:
+	case plan.Close, plan.Destroy, plan.Force, plan.Reclaim, plan.Purge, plan.Show, plan.Make, plan.Remove, plan.Handover:
 		if !replicas {
 			return no("the Deployment has replicas again")
 		}
@@ -534,7 +575,7 @@ func (c *Controller) noPods(ctx context.Context, s Still, d *appsv1.Deployment) 
 	if len(list.Items) > 0 {
 		return no("the pod %s is still there", list.Items[0].Name), nil
 	}
-	if s.For != plan.Destroy || !s.Encrypted {
+	if s.For != plan.Destroy && s.For != plan.Force || !s.Encrypted {
 		return nil, nil
 	}
 	job, err := kube.Lookup[batchv1.Job](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.CloseName(s.ID)})
@@ -571,9 +612,12 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 		if !same || bool(o.In) {
 			return no("osd.%d is not what is to be stopped", s.ID), nil
 		}
-	case plan.Destroy:
+	case plan.Destroy, plan.Force:
 		if !same || bool(o.In) || bool(o.Up) {
 			return no("osd.%d is not what is to be destroyed: out, down and with uuid %s", s.ID, s.UUID), nil
+		}
+		if s.For == plan.Force {
+			return nil, nil // that it is not safe is what the user has accepted
 		}
 	case plan.Reclaim:
 		if !same || !o.New() || bool(o.Up) || o.UpFrom > 0 && o.UUID != s.UUID {
@@ -613,5 +657,5 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 	if !safety.Exists || !safety.Safe || s.For != plan.Stop && safety.Up {
 		return &kit.Wait{Reason: "NotSafeToDestroy", Message: fmt.Sprintf("osd.%d is not safe to destroy: %s", s.ID, safety.Why), For: time.Second}, nil
 	}
-	return nil, nil
+	return s.whole(ctx, osds, m)
 }

@@ -55,6 +55,8 @@ type jobs struct {
 	replaced *request.Replaced
 	others   []prepare.Result
 	pending  []swap.Pending
+	// named: the user has named the new disk.
+	named bool
 }
 
 // jobsOf are the Jobs of one OSD, as they were before Ceph was asked: what a Job that
@@ -182,10 +184,7 @@ func (j jobs) build(k plan.Kind, cl *cephv1.CephCluster, seen Seen) (*batchv1.Jo
 		n.Request = request.Close{OSD: id, UUID: note.UUID, LVs: note.LVs()}
 	case plan.Zap:
 		n.Name, n.App, n.Command, n.Retries, n.Deadline = spec.ZapName(id), spec.ZapApp, "zap", 1, closeDeadline
-		n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.LVs()[1:]}
-		if plan.LV(&note.Record.Data) == nil {
-			n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.LVs()}
-		}
+		n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.Left()}
 	case plan.Make:
 		n.Name, n.App, n.Command, n.Deadline = spec.MakeName(id), spec.MakeApp, "replace", makeDeadline
 		n.Writes, n.Reports = true, true
@@ -209,11 +208,12 @@ func (j jobs) replaceRequest(seen Seen) request.Replace {
 		Mode: note.Record.Mode, Encrypted: note.Record.Encrypted, DB: plan.LV(note.Record.DB), WAL: plan.LV(note.Record.WAL),
 		DeviceClass: note.Before.Class, AllowLoop: j.allowLoop,
 	}
-	if _, named := seen.Deployment.Annotations[spec.WithAnnotation]; !named {
+	if !j.named {
 		// Ceph weighs the OSD by the size it had. A disk that is smaller would be overfilled;
 		// makers differ by less than a hundredth.
 		r.MinSize = note.Record.Data.Size - note.Record.Data.Size/100
 	}
+	j.share(&r, *note, seen.State)
 	if j.report != nil {
 		r.Labels = pending.Labels(j.report.Labels)
 	}
@@ -222,13 +222,35 @@ func (j jobs) replaceRequest(seen Seen) request.Replace {
 			r.Pending = append(r.Pending, p)
 		}
 	}
-	r.Siblings = siblings(note.Record, j.others)
+	r.Siblings = siblings(*note, j.others)
 	return r
 }
 
-// siblings are the OSDs whose volumes share a volume group with the database or WAL.
-func siblings(rec prepare.Result, others []prepare.Result) []request.Sibling {
-	groups := map[string]bool{}
+// share makes the request one of several for one disk.
+func (j jobs) share(r *request.Replace, note plan.Note, s plan.State) {
+	switch {
+	case note.Set == nil:
+	case note.Set.Kind == plan.OnMetadata:
+		// The disk of the data stays: only a volume that is proven to be the destroyed OSD's
+		// gives way on it.
+		r.DBDevice, r.DBSerial = note.Attempt.Device, note.Attempt.Serial
+		r.Device, r.Serial, r.MinSize = dataDevice(note), note.Record.Data.Serial, 0
+		r.Data = plan.LV(&note.Record.Data)
+	default:
+		r.Set = note.Attempt.Set
+		if r.MinSize > 0 {
+			r.MinSize = s.Need
+		}
+	}
+}
+
+// siblings are the OSDs whose volumes share a volume group with the database or WAL, and
+// survive with it.
+func siblings(note plan.Note, others []prepare.Result) []request.Sibling {
+	rec, groups := note.Record, map[string]bool{}
+	if note.Set != nil && note.Set.Kind == plan.OnMetadata {
+		return nil
+	}
 	for _, p := range []*prepare.Part{rec.DB, rec.WAL} {
 		if v := plan.LV(p); v != nil {
 			groups[v.VG] = true

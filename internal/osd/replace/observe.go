@@ -124,6 +124,11 @@ func (v *view) kubernetes(ctx context.Context, c client.Reader) error {
 			if n := v.nodes[r.Node]; n != nil {
 				r.Host = n.Labels[corev1.LabelHostname]
 			}
+			if d := v.deps[r.ID]; d != nil {
+				if before, ok := reports.OnDeployment(d); ok {
+					r = osdplan.KeepParts(r, before)
+				}
+			}
 			if r.FSID == v.cluster.FSID {
 				v.records = append(v.records, r)
 			}
@@ -176,7 +181,7 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 // look collects the state of one OSD.
 func (b *Base) look(ctx context.Context, cl *cephv1.CephCluster, v *view, id int, d *appsv1.Deployment) (Seen, error) {
 	s := facts{plan.State{ID: id, Answered: v.silence == "", Silence: v.silence}}
-	s.marks(d)
+	s.marks(d, v.deps)
 	if o, exists := v.osdmap.Find(id); s.Answered {
 		s.Exists, s.Destroyed, s.New, s.Up, s.In, s.UUID, s.Weight = exists, o.Destroyed(), o.New(), bool(o.Up), bool(o.In), o.UUID, o.Weight
 	}
@@ -194,6 +199,10 @@ func (b *Base) look(ctx context.Context, cl *cephv1.CephCluster, v *view, id int
 		if err := s.ask(ctx, b, cl, v, d); err != nil {
 			return Seen{}, err
 		}
+	}
+	var err error
+	if seen.Enlist, err = b.enlistments(ctx, v, &s); err != nil {
+		return Seen{}, err
 	}
 	seen.State = s.State
 	return seen, nil

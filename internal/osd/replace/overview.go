@@ -181,7 +181,7 @@ func replacements(seen OverviewSeen, old []cephv1.OSDReplacement) []cephv1.OSDRe
 		r := cephv1.OSDReplacement{ID: e.State.ID, Phase: e.Action.Phase, WaitingFor: e.Action.Text(), Since: metav1.NewTime(seen.Now)}
 		if n := e.State.Note; n != nil {
 			r.Node = n.Node
-			d := n.Record.Data
+			d := n.Pull()
 			r.Disk = &cephv1.OSDDisk{Serial: d.Serial, Model: d.Model, Path: cmp.Or(d.ByPath, d.ByID, d.Path), Slot: d.Slot}
 		}
 		i := slices.IndexFunc(old, func(o cephv1.OSDReplacement) bool { return o.ID == r.ID })

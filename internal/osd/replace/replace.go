@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,7 +51,7 @@ func Options() kit.Options {
 		Name:   "osd-replace",
 		Report: kit.Report{None: true},
 		Watches: []kit.Watch{
-			{Object: &appsv1.Deployment{}, Map: toSelf, When: kube.Changed()},
+			{Object: &appsv1.Deployment{}, Map: toSet, When: kube.Changed()},
 			{Object: &batchv1.Job{}, Map: ofJob, When: kube.Changed()},
 			{Object: &corev1.Pod{}, Map: ofPod, When: kube.Changed()},
 			{Object: &corev1.ConfigMap{}, Map: ofReport, When: kube.Changed()},
@@ -64,7 +65,7 @@ func Concerned(d client.Object) bool {
 	if d.GetLabels()["app"] != spec.App {
 		return false
 	}
-	for _, a := range []string{spec.ReplaceAnnotation, spec.RefusedAnnotation, spec.ReplacedAnnotation} {
+	for _, a := range []string{spec.ReplaceAnnotation, spec.MetadataAnnotation, spec.RefusedAnnotation, spec.ReplacedAnnotation} {
 		if _, ok := d.GetAnnotations()[a]; ok {
 			return true
 		}
@@ -77,6 +78,20 @@ func toSelf(_ context.Context, _ client.Reader, obj client.Object) []kit.Key {
 		return nil
 	}
 	return []kit.Key{client.ObjectKeyFromObject(obj)}
+}
+
+// toSet leads from an OSD's Deployment to those that may wait for it: a new request is
+// what others on the same disk wait for, and what changes of one OSD of a set matters to
+// all of it.
+func toSet(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
+	if !Concerned(obj) {
+		return nil
+	}
+	note := obj.GetAnnotations()[spec.NoteAnnotation]
+	if note != "" && !strings.Contains(note, `"set":{`) {
+		return toSelf(ctx, cache, obj)
+	}
+	return all(ctx, cache, obj)
 }
 
 // all are the Deployments of the object's namespace that are concerned.
@@ -144,6 +159,8 @@ type Seen struct {
 	Cluster    podspec.Cluster
 	// Request of the Job that would prepare the new disk, and of the others.
 	Jobs jobs
+	// Enlist are other OSDs of the set that are to be noted, by id.
+	Enlist map[int]*enlisted
 }
 
 // Plan implements kit.Controller: the one next step, as an action.
@@ -167,7 +184,8 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 // for every second, everything else now and then.
 func patience(a plan.Action) time.Duration {
 	switch a.Reason {
-	case "Draining", "NotSafeToDestroy", "Starting", "PodsNotGone", "CephSilent", "NotIn", "Queued", "NotChecked", "NowhereToDrain":
+	case "Draining", "NotSafeToDestroy", "Starting", "PodsNotGone", "CephSilent", "NotIn", "Queued", "NotChecked", "NowhereToDrain",
+		"SetNotWhole", "SetDraining", "SetNotStopped", "SetNotDestroyed", "SetPreparing", "DeviceDead", "NotWeighed":
 		return time.Second
 	case "Closing", "Preparing", "CloseFailed", "PrepareFailed", "ZapFailed", "Abandoning", "Cancelling", "NewDiskNotFound", "DiskUnknown":
 		return 5 * time.Second

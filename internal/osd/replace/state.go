@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/provision"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/pending"
 	osdplan "github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/replace/check"
@@ -29,8 +31,19 @@ import (
 // facts is the state while it is put together.
 type facts struct{ plan.State }
 
-// marks reads the Deployment.
-func (s *facts) marks(d *appsv1.Deployment) {
+// askedMetadata says that a Deployment asks for the replacement of its OSD's metadata
+// device by one of the values that confirm it.
+func askedMetadata(d *appsv1.Deployment, id int) bool {
+	if d == nil {
+		return false
+	}
+	v := d.Annotations[spec.MetadataAnnotation]
+	return v == spec.MetadataConfirmation(id) || v == spec.LossConfirmation(id)
+}
+
+// marks reads the Deployment. deps are all OSDs' Deployments: that of a set's leader says
+// whether the set is asked for.
+func (s *facts) marks(d *appsv1.Deployment, deps map[int]*appsv1.Deployment) {
 	_, s.InProgress = d.Annotations[spec.InProgressAnnotation]
 	_, s.Ready = d.Annotations[spec.ReadyAnnotation]
 	s.Fenced = kube.Skipped(d)
@@ -49,10 +62,22 @@ func (s *facts) marks(d *appsv1.Deployment) {
 		s.Note, s.NoteProblem = nil, err.Error()
 	}
 	value, asked := d.Annotations[spec.ReplaceAnnotation]
-	s.Asked = asked
+	_, metadata := d.Annotations[spec.MetadataAnnotation]
+	s.Asked = asked || metadata
 	if s.Note != nil || s.InProgress {
-		s.Asked = value == spec.Confirmation(s.ID) // another value confirms nothing: it was taken back
+		// Another value confirms nothing: it was taken back.
+		s.Asked = value == spec.Confirmation(s.ID)
+		if s.Note == nil && metadata {
+			s.Asked = askedMetadata(d, s.ID)
+		}
 	}
+	if s.Note != nil && s.Note.Set != nil && s.Note.Set.Kind == plan.OnMetadata {
+		leader := deps[s.Note.Set.Leader]
+		s.Leads = s.Note.Set.Leader == s.ID
+		s.Asked = askedMetadata(leader, s.Note.Set.Leader)
+		s.Loss = leader != nil && leader.Annotations[spec.MetadataAnnotation] == spec.LossConfirmation(s.Note.Set.Leader)
+	}
+	s.PodReady = d.Status.ReadyReplicas > 0
 	if v, ok := d.Annotations[spec.AbandonAnnotation]; ok {
 		s.Abandon = plan.WrongAbandon
 		if v == spec.AbandonConfirmation(s.ID) {
@@ -126,11 +151,18 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 			j.others = append(j.others, r.Result)
 		}
 	}
+	s.set(v)
 	slots := pending.Of(v.list)[note.Node]
 	j.pending = slots
+	j.named = slices.ContainsFunc(slots, func(p swap.Pending) bool {
+		return p.With != "" && (p.OSD == s.ID || note.Set != nil && note.Set.Has(p.OSD, p.UUID))
+	})
+	if j.named && note.Set != nil && note.Set.Kind == plan.OnDisk {
+		s.Need = 0 // the user has seen how large it is
+	}
 	cm := v.maps[spec.StatusMap(note.Node)]
 	j.report = cm
-	if r := reports.Replaced(cm); r != nil && r.OSD == s.ID && r.OldUUID == note.UUID && note.Attempt != nil && r.Device == note.Attempt.Device && r.Result != request.Done {
+	if r := reports.Replaced(cm); r != nil && r.OSD == s.ID && r.OldUUID == note.UUID && note.Attempt != nil && r.Device == dataDevice(*note) && r.Result != request.Done {
 		j.replaced = r
 		if s.Make == plan.Failed || s.Make == plan.Retry {
 			s.MakeProblem = fmt.Sprintf("%s: %s", r.Reason, r.Message)
@@ -149,7 +181,7 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	}
 	s.Question = found.Questions[s.ID]
 	if m, ok := found.Matches[s.ID]; ok && m.OSD == s.ID && m.Device != "" {
-		if _, named := d.Annotations[spec.WithAnnotation]; named || m.Serial == "" || m.Serial != note.Record.Data.Serial {
+		if j.named || m.Serial == "" || m.Serial != note.Pull().Serial {
 			s.Match = &m
 		}
 	}
@@ -162,7 +194,10 @@ func (s *facts) ask(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *vie
 	switch {
 	case s.Note == nil && (s.Asked || s.InProgress || s.Ready):
 		return s.fresh(ctx, b, cl, v, d)
-	case s.Note == nil || s.Note.Replaced != "":
+	case s.Note == nil:
+		return nil
+	case s.Note.Replaced != "":
+		s.weigh(ctx, v)
 		return nil
 	case s.Exists && !s.Destroyed && s.UUID == s.Note.UUID:
 		return s.draining(ctx, v)
@@ -182,19 +217,64 @@ func (s *facts) draining(ctx context.Context, v *view) error {
 		}
 		s.usage(ctx, v, c)
 		if s.In {
-			s.Turn = c.Turn(s.ID, v.ahead(s.ID, s.Note))
+			s.Turn = c.Turn(s.left(v), v.ahead(s.ID, s.Note))
 		}
 	}
 	if s.In {
 		return nil
 	}
 	s.safety(ctx, v)
-	if s.Safety == plan.Unsafe && s.Up && s.Note.Drain != nil && v.now.Sub(s.Note.Drain.Since) > stuckAfter {
+	if s.Safety != plan.Safe && s.Note.Drain != nil && v.now.Sub(s.Note.Drain.Since) > stuckAfter {
 		if stat, err := pg.New(v.stored.Ceph).Stat(ctx); err == nil {
-			s.Stuck = stat.AllClean()
+			s.Stuck = s.Safety == plan.Unsafe && s.Up && stat.AllClean()
+			s.Settled = settled(stat)
 		}
 	}
 	return nil
+}
+
+// settled: there are PGs, and none of them is on its way to more copies.
+func settled(stat pg.Stat) bool {
+	for _, n := range stat.ByState {
+		for _, word := range []string{"recovering", "recovery_wait", "backfilling", "backfill_wait", "peering", "activating", "creating", "unknown", "forced_recovery", "forced_backfill"} {
+			if pg.HasState(n.Name, word) && n.Num > 0 {
+				return false
+			}
+		}
+	}
+	return stat.NumPGs > 0
+}
+
+// weigh asks which weight the new OSD has, and how large it is.
+func (s *facts) weigh(ctx context.Context, v *view) {
+	if !s.Exists || s.Destroyed || !s.Up || !s.In {
+		return
+	}
+	osds := cephosd.New(v.stored.Ceph)
+	tree, err := osds.Tree(ctx)
+	if err != nil {
+		s.Unweighed = err.Error()
+		return
+	}
+	usage, err := osds.DF(ctx)
+	if err != nil {
+		s.Unweighed = err.Error()
+		return
+	}
+	node, ok := tree.OSD(s.ID)
+	var bytes int64
+	for _, n := range usage.Nodes {
+		if n.ID == s.ID {
+			bytes = n.KB * 1024
+		}
+	}
+	if !ok || bytes == 0 {
+		s.Unweighed = "its size has not been reported yet"
+		return
+	}
+	if w, differs := s.Note.Weight(node.CrushWeight, bytes); differs {
+		s.Weigh = w
+	}
 }
 
 // usage is how much there is on the OSD. Of one that is out Ceph's usage says
@@ -212,7 +292,8 @@ func (s *facts) usage(ctx context.Context, v *view, c check.Capacity) {
 	}
 }
 
-// safety asks whether the OSD is safe to destroy. No answer stays unknown.
+// safety asks whether the OSD is safe to destroy, and all that are left of its set with
+// it. No answer stays unknown.
 func (s *facts) safety(ctx context.Context, v *view) {
 	a, err := cephosd.New(v.stored.Ceph).Safety(ctx, s.ID)
 	switch {
@@ -222,6 +303,9 @@ func (s *facts) safety(ctx context.Context, v *view) {
 		s.Safety = plan.Safe
 	default:
 		s.Safety, s.SafetyWhy = plan.Unsafe, a.Why
+	}
+	if left := s.left(v); len(left) > 1 && s.Safety == plan.Safe {
+		s.together(ctx, v, left)
 	}
 }
 
@@ -249,29 +333,38 @@ func (v *view) capacity(ctx context.Context) (c check.Capacity, why string) {
 }
 
 // ahead are the replacements whose request was accepted earlier, and those that are
-// out already, in the order of their requests.
+// out already, in the order of their requests. A request that is not accepted yet, and
+// not refused, counts as of now: it may have been made in the same second. OSDs of the
+// same set are not ahead.
 func (v *view) ahead(id int, mine *plan.Note) []int {
 	type other struct {
 		id   int
-		note *plan.Note
+		when time.Time
 	}
 	var others []other
 	for o, d := range v.deps {
 		note, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], o)
-		if o == id || err != nil || note == nil {
+		if o == id || err != nil || mine.Set.Same(setOf(note)) {
 			continue
 		}
 		osd, ok := v.osdmap.Find(o)
-		if !ok || osd.Destroyed() || osd.UUID != note.UUID {
+		when := v.now.UTC().Truncate(time.Second)
+		switch {
+		case note == nil && (d.Annotations[spec.ReplaceAnnotation] != spec.Confirmation(o) || d.Annotations[spec.RefusedAnnotation] != "" || kube.Skipped(d) || spec.Replacing(d.Annotations) || !ok || osd.Destroyed()):
+			continue
+		case note == nil:
+		case !ok || osd.Destroyed() || osd.UUID != note.UUID:
 			continue // it has nothing left to move
+		default:
+			when = note.Accepted
 		}
-		earlier := note.Accepted.Before(mine.Accepted) || note.Accepted.Equal(mine.Accepted) && o < id
+		earlier := when.Before(mine.Accepted) || when.Equal(mine.Accepted) && o < id
 		if earlier || !bool(osd.In) {
-			others = append(others, other{o, note})
+			others = append(others, other{o, when})
 		}
 	}
 	slices.SortFunc(others, func(a, b other) int {
-		if c := a.note.Accepted.Compare(b.note.Accepted); c != 0 {
+		if c := a.when.Compare(b.when); c != 0 {
 			return c
 		}
 		return a.id - b.id
@@ -283,6 +376,13 @@ func (v *view) ahead(id int, mine *plan.Note) []int {
 	return ids
 }
 
+func setOf(n *plan.Note) *plan.Set {
+	if n == nil {
+		return nil
+	}
+	return n.Set
+}
+
 // fresh makes the checks of a new request, and the note that it would get.
 func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *view, d *appsv1.Deployment) error {
 	rec, known := v.record(s.ID, d, s.UUID, s.Destroyed)
@@ -292,13 +392,7 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		s.FreshProblem = why
 		return nil
 	}
-	node, _ := c.Tree.OSD(s.ID)
-	s.Fresh = plan.Note{
-		UUID: rec.UUID, Record: rec.Result, Node: rec.Node, Host: rec.Host, Accepted: v.now.UTC(),
-		Before: plan.Before{
-			In: s.In, Reweight: s.Weight, CrushWeight: node.CrushWeight, Class: node.DeviceClass, Location: c.Tree.Location(s.ID), Replicas: s.Replicas,
-		},
-	}
+	s.Fresh = v.note(s.ID, rec, c)
 	if !known {
 		s.FreshProblem = fmt.Sprintf("no node has reported the disk of osd.%d", s.ID)
 	} else if v.nodes[rec.Node] == nil {
@@ -310,23 +404,56 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		if !s.In {
 			s.Fresh.Before.Reweight = 1
 		}
+		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata || known && check.Set(v.request(s.ID, rec, d)) != nil {
+			s.FreshProblem = "it belongs to OSDs that are replaced together, and the note that says which is gone: write it again, or take the marks away and ask again"
+		}
 		return nil
 	}
 	copies, err := b.copies(ctx, d)
 	if err != nil {
 		return err
 	}
-	req := check.Request{
-		ID: s.ID, Value: d.Annotations[spec.ReplaceAnnotation], PVC: d.Labels[pvcLabel], Copies: copies, Spec: &cl.Spec,
-		Exists: s.Exists, Destroyed: s.Destroyed, Host: rec.Host,
-	}
+	req := check.Request{}
 	if known {
-		req.Record = &rec.Result
-		req.Others = append(req.Others, v.others(rec.Node)...)
+		req = v.request(s.ID, rec, d)
+		s.Fresh.Set = check.Set(req)
 	}
-	req.Room, req.Hint = c.Fits([]int{s.ID})
+	value, plain := d.Annotations[spec.ReplaceAnnotation]
+	if meta, ok := d.Annotations[spec.MetadataAnnotation]; ok {
+		value, req.Metadata, req.Both = meta, true, plain
+	}
+	req.ID, req.Value, req.PVC, req.Copies, req.Spec = s.ID, value, d.Labels[pvcLabel], copies, &cl.Spec
+	req.Exists, req.Destroyed, req.Host = s.Exists, s.Destroyed, rec.Host
+	set := []int{s.ID}
+	if s.Fresh.Set != nil {
+		set = s.Fresh.Set.IDs()
+		req.Dead = req.Metadata && v.dead(s.Fresh.Set, rec.Node)
+	}
+	req.Room, req.Hint = c.Fits(set)
 	s.Refusal, s.Warnings = check.Check(req)
 	return nil
+}
+
+// note is what would be noted of an OSD now.
+func (v *view) note(id int, rec osdplan.Record, c check.Capacity) plan.Note {
+	o, _ := v.osdmap.Find(id)
+	node, _ := c.Tree.OSD(id)
+	n := plan.Note{
+		// By the second, so that requests of one second are in the order of their ids.
+		UUID: rec.UUID, Record: rec.Result, Node: rec.Node, Host: rec.Host, Accepted: v.now.UTC().Truncate(time.Second),
+		Before: plan.Before{
+			In: bool(o.In), Reweight: o.Weight, CrushWeight: node.CrushWeight, Class: node.DeviceClass, Location: c.Tree.Location(id), Replicas: 1,
+		},
+	}
+	if d := v.deps[id]; d != nil && d.Spec.Replicas != nil {
+		n.Before.Replicas = *d.Spec.Replicas
+	}
+	for _, u := range c.Usage.Nodes {
+		if u.ID == id {
+			n.Before.Bytes = u.KB * 1024
+		}
+	}
+	return n
 }
 
 // record finds what is known of the disk of an OSD, by its uuid: in the reports of the

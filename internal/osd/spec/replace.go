@@ -21,6 +21,10 @@ import (
 const (
 	// ReplaceAnnotation asks for the replacement; its value must be Confirmation.
 	ReplaceAnnotation = "osd.rook.io/replace"
+	// MetadataAnnotation asks for the replacement of the device that holds the OSD's
+	// database, and that of all OSDs whose database it holds; its value must be
+	// MetadataConfirmation or LossConfirmation.
+	MetadataAnnotation = "osd.rook.io/replace-metadata-device"
 	// InProgressAnnotation says that the request was accepted.
 	InProgressAnnotation = "osd.rook.io/replace-in-progress"
 	// ReadyAnnotation says that the disk may be pulled.
@@ -40,6 +44,17 @@ const (
 
 // Confirmation is the only value by which an OSD is replaced.
 func Confirmation(id int) string { return "yes-really-replace-osd-" + strconv.Itoa(id) }
+
+// MetadataConfirmation is the value by which the metadata device of an OSD is replaced.
+func MetadataConfirmation(id int) string {
+	return "yes-really-replace-metadata-of-osd-" + strconv.Itoa(id)
+}
+
+// LossConfirmation is MetadataConfirmation, and accepts that data is lost that is on no
+// other device. It counts only where the device is found dead.
+func LossConfirmation(id int) string {
+	return MetadataConfirmation(id) + "-accept-data-on-it-is-lost"
+}
 
 // AbandonConfirmation is the only value by which a slot is given up.
 func AbandonConfirmation(id int) string { return "yes-really-purge-osd-" + strconv.Itoa(id) }

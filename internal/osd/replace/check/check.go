@@ -9,7 +9,6 @@ package check
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -21,8 +20,12 @@ import (
 // Request is all that bears on whether a request holds.
 type Request struct {
 	ID int
-	// Value of the annotation osd.rook.io/replace.
+	// Metadata: the request is for the metadata device, not for the disk of the data.
+	Metadata bool
+	// Value of the annotation that asks: osd.rook.io/replace, or with Metadata
+	// osd.rook.io/replace-metadata-device. Both: the other one is there too.
 	Value string
+	Both  bool
 	// PVC is the Deployment's label ceph.rook.io/pvc.
 	PVC string
 	// Copies are other Deployments or pods with the OSD's id, such as the one that
@@ -35,17 +38,25 @@ type Request struct {
 	Host string
 	// Record of the OSD's disks; nil when nobody has one.
 	Record *prepare.Result
-	// Others are the records of all other OSDs of the node.
-	Others []prepare.Result
-	// Room is the judgement of Capacity.Fits for this OSD alone.
+	// Others are the records of all other OSDs of the node, Unrecorded those of whose
+	// disks nothing is known.
+	Others     []prepare.Result
+	Unrecorded []int
+	// Asked are OSDs of the node whose own replacement is asked for by the right value, or
+	// was accepted as one of the same set; Busy says why others cannot be taken into a set.
+	Asked map[int]bool
+	Busy  map[int]string
+	// Room is the judgement of Capacity.Fits for all OSDs that are replaced together.
 	Room string
 	Hint string
+	// Dead: no OSD of the metadata device runs, on a node that is well.
+	Dead bool
 }
 
 // Check makes the checks in the order of the design, then ours. Warnings do not
 // refuse the request.
 func Check(r Request) (refusal *plan.Refusal, warnings []string) {
-	for _, f := range []func(Request) *plan.Refusal{confirmation, exists, hostBased, settings, unhindered, recorded, alone, room} {
+	for _, f := range []func(Request) *plan.Refusal{confirmation, exists, hostBased, settings, unhindered, recorded, alone, together, room} {
 		if refusal := f(r); refusal != nil {
 			return refusal, nil
 		}
@@ -59,7 +70,13 @@ func refuse(reason, format string, args ...any) *plan.Refusal {
 
 func confirmation(r Request) *plan.Refusal {
 	want := spec.Confirmation(r.ID)
-	if r.Value == want {
+	switch {
+	case r.Both:
+		return refuse("TwoRequests", "both %s and %s are set on osd.%d; replace one after the other", spec.ReplaceAnnotation, spec.MetadataAnnotation, r.ID)
+	case r.Metadata && r.Value != spec.MetadataConfirmation(r.ID) && r.Value != spec.LossConfirmation(r.ID):
+		return refuse("WrongConfirmation", "the annotation %s of osd.%d is %q; it is confirmed by %s, or by %s if its device is dead and what is only on it may be lost",
+			spec.MetadataAnnotation, r.ID, short(r.Value), spec.MetadataConfirmation(r.ID), spec.LossConfirmation(r.ID))
+	case r.Metadata, r.Value == want:
 		return nil
 	}
 	return refuse("WrongConfirmation", "the annotation %s of osd.%d is %q; the only value that confirms it is %s", spec.ReplaceAnnotation, r.ID, short(r.Value), want)
@@ -113,35 +130,6 @@ func recorded(r Request) *plan.Refusal {
 	return nil
 }
 
-// alone: the whole disk belongs to this OSD. What counts is what the nodes have
-// recorded of the disks: `ceph osd metadata` is empty or old for an OSD that is down.
-func alone(r Request) *plan.Refusal {
-	if others := Sharing(*r.Record, r.Others); len(others) > 0 {
-		return refuse("SharedDisk", "the disk %s holds %s too, so it cannot be pulled for osd.%d alone; annotate them all, or remove the OSDs and let the new disk be prepared anew",
-			r.Record.Data.Path, names(others), r.ID)
-	}
-	return nil
-}
-
-// Sharing are the other OSDs that have data, a database or a WAL on the disk of
-// rec's data.
-func Sharing(rec prepare.Result, others []prepare.Result) []int {
-	var ids []int
-	for _, o := range others {
-		if o.ID == rec.ID {
-			continue
-		}
-		for _, p := range []*prepare.Part{&o.Data, o.DB, o.WAL} {
-			if p != nil && SameDisk(*p, rec.Data) {
-				ids = append(ids, o.ID)
-				break
-			}
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 // SameDisk reports whether two parts lie on one disk, by the strongest name that
 // both have.
 func SameDisk(a, b prepare.Part) bool {
@@ -165,10 +153,23 @@ func names(ids []int) string {
 }
 
 func room(r Request) *plan.Refusal {
-	if r.Room == "" {
+	switch {
+	case r.Room == "" || r.lossy():
 		return nil
+	case r.Metadata && r.Dead:
+		return refuse("NoRoom", "%s can never become safe to destroy: %s; %s; or, since the device seems dead, confirm that what is only on it may be lost: %s=%s", r.all(), r.Room, r.Hint, spec.MetadataAnnotation, spec.LossConfirmation(r.ID))
 	}
-	return refuse("NoRoom", "osd.%d can never become safe to destroy: %s; %s", r.ID, r.Room, r.Hint)
+	return refuse("NoRoom", "%s can never become safe to destroy: %s; %s", r.all(), r.Room, r.Hint)
+}
+
+// lossy: a loss is accepted, and the device is dead.
+func (r Request) lossy() bool { return r.Metadata && r.Dead && r.Value == spec.LossConfirmation(r.ID) }
+
+func (r Request) all() string {
+	if set := Set(r); set != nil {
+		return names(set.IDs())
+	}
+	return names([]int{r.ID})
 }
 
 // references warns of names in spec.storage that will not name the new disk. They
@@ -177,6 +178,9 @@ func room(r Request) *plan.Refusal {
 func references(r Request) []string {
 	var out []string
 	data := r.Record.Data
+	if r.Metadata {
+		return nil // what names a metadata device is not a list of devices
+	}
 	for i, n := range r.Spec.Storage.Nodes {
 		if n.Name != r.Host || r.Spec.Storage.UseAllNodes {
 			continue

@@ -63,7 +63,7 @@ func TestSharedDisk(t *testing.T) {
 		want  bool
 	}{
 		{"another disk", prepare.Result{ID: 6, UUID: "u6", Data: prepare.Part{Path: "/dev/sdc", Disk: "sdc", Serial: "S2"}}, false},
-		{"its data on the same", prepare.Result{ID: 6, UUID: "u6", Data: prepare.Part{Path: "/dev/vg/lv", Disk: "sdb", Serial: "S1"}}, true},
+		{"its data on the same, not asked for", prepare.Result{ID: 6, UUID: "u6", Data: prepare.Part{Path: "/dev/vg/lv", Disk: "sdb", Serial: "S1"}}, true},
 		{"only its database on the same", prepare.Result{ID: 6, UUID: "u6", Data: prepare.Part{Path: "/dev/sdc", Serial: "S2"}, DB: db(prepare.Part{Path: "/dev/vg/db", Disk: "sdb", Serial: "S1"})}, true},
 		{"no serial, by kernel name", prepare.Result{ID: 6, UUID: "u6", Data: prepare.Part{Path: "/dev/vg/lv", Disk: "sdb"}}, true},
 		{"itself", prepare.Result{ID: 5, UUID: "u5", Data: prepare.Part{Path: "/dev/sdb", Serial: "S1"}}, false},
@@ -144,19 +144,19 @@ func TestRoom(t *testing.T) {
 // The queue goes by the order of the requests, and names whom it waits for.
 func TestTurn(t *testing.T) {
 	c := capacity(3, []int64{10}, []int64{10}, []int64{10}, []int64{10})
-	if got := c.Turn(0, nil); got != "" {
+	if got := c.Turn([]int{0}, nil); got != "" {
 		t.Errorf("the first waits: %s", got)
 	}
-	if got := c.Turn(1, []int{0}); !strings.Contains(got, "osd.0") {
+	if got := c.Turn([]int{1}, []int{0}); !strings.Contains(got, "osd.0") {
 		t.Errorf("the second: %q", got)
 	}
 	// The first is out already: it still counts.
 	c.Map.OSDs[0].In = false
-	if got := c.Turn(1, []int{0}); got == "" {
+	if got := c.Turn([]int{1}, []int{0}); got == "" {
 		t.Error("the second does not wait while the first drains")
 	}
 	wide := capacity(3, []int64{10}, []int64{10}, []int64{10}, []int64{10}, []int64{10}, []int64{10})
-	if got := wide.Turn(2, []int{0, 1}); got != "" {
+	if got := wide.Turn([]int{2}, []int{0, 1}); got != "" {
 		t.Errorf("three of six hosts: %s", got)
 	}
 }

@@ -160,17 +160,18 @@ func (c Capacity) rule(id int) (root, class, domain string, ok bool) {
 	return "", "", "", false
 }
 
-// Turn says why an OSD must wait before it is marked out: together with those that
-// are ahead of it, it would not fit. ahead is in the order of their requests and holds
-// all accepted replacements that are not back yet.
-func (c Capacity) Turn(id int, ahead []int) string {
+// Turn says why OSDs must wait before they are marked out: together with those that
+// are ahead of them, they would not fit. mine are all that have to go together; ahead is
+// in the order of the requests and holds all other accepted replacements that are not
+// back yet.
+func (c Capacity) Turn(mine, ahead []int) string {
 	set := []int{}
 	for _, a := range ahead {
 		if why, _ := c.Fits(append(slices.Clone(set), a)); why == "" || c.out(a) {
 			set = append(set, a)
 		}
 	}
-	why, _ := c.Fits(append(slices.Clone(set), id))
+	why, _ := c.Fits(append(slices.Clone(set), mine...))
 	if why == "" {
 		return ""
 	}

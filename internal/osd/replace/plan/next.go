@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
 // Kind is what an action does.
@@ -48,6 +49,12 @@ const (
 	Zap      Kind = "Zap"      // abandon: wipe the volumes that are left
 	Unzap    Kind = "Unzap"    // abandon: clear the Job that failed to
 	Remove   Kind = "Remove"   // delete the Deployment of an id that Ceph does not have
+	Enlist   Kind = "Enlist"   // fence, mark and note another OSD of the set
+	Mourn    Kind = "Mourn"    // note that the OSD is down with its metadata device
+	Revive   Kind = "Revive"   // drop that note
+	Bury     Kind = "Bury"     // replicas 0 of an OSD that is down with its metadata device
+	Force    Kind = "Force"    // destroy it though it is not safe, at the user's word
+	Weigh    Kind = "Weigh"    // give the new OSD the CRUSH weight that it should have
 )
 
 // Action is the one next step, with what the user is told about it.
@@ -62,6 +69,8 @@ type Action struct {
 	Hint string
 	// Blocked: nothing moves until somebody acts.
 	Blocked bool
+	// Mate is the other OSD that Enlist is about.
+	Mate int
 }
 
 // Text is the message with the hint.
@@ -127,7 +136,7 @@ func (s State) outside() Action {
 
 // before is an OSD that still has its old disk.
 func (s State) before() Action {
-	draining, destroying := cephv1.OSDReplacementDraining, cephv1.OSDReplacementDestroying
+	draining := cephv1.OSDReplacementDraining
 	switch {
 	case s.Ready:
 		return s.do(Unready, draining, "the OSD is not destroyed: its disk must not be pulled")
@@ -135,7 +144,14 @@ func (s State) before() Action {
 		return s.cancel()
 	case !s.InProgress || !s.Fenced:
 		return s.do(Fence, draining, "putting back the marks of the replacement")
-	case s.In && s.Turn != "":
+	case s.Note.Dead != nil && !s.lossy():
+		return s.do(Revive, draining, "dropping the note that the OSD is dead: "+s.unlossy())
+	}
+	if a, ok := s.gather(s.guess()); ok {
+		return a
+	}
+	switch {
+	case s.In && s.Turn != "" && !s.lossy():
 		return s.waitAs(cephv1.OSDReplacementAccepted, "Queued", s.Turn)
 	case s.Note.Drain == nil && !s.Usage:
 		return s.wait(draining, "CephSilent", "how much there is to drain is not known yet")
@@ -145,28 +161,61 @@ func (s State) before() Action {
 		return s.do(Out, draining, "marking the OSD out")
 	case s.Replicas > 0:
 		return s.drain(draining)
-	case len(s.Pods) > 0:
-		return s.waitPods(destroying)
-	case s.Up:
-		return s.do(Down, destroying, "marking the stopped OSD down")
-	case s.Safety != Safe:
-		return s.wait(destroying, "NotSafeToDestroy", "the OSD is stopped, and Ceph does not call it safe to destroy yet: "+s.why())
-	case s.encrypted() && s.Close != Succeeded:
-		return s.closing(destroying)
 	}
-	return s.do(Destroy, destroying, "destroying the OSD; its id, weight and place stay")
+	return s.stopped(cephv1.OSDReplacementDestroying)
+}
+
+// unlossy says why a loss is not accepted any more.
+func (s State) unlossy() string {
+	if !s.Loss {
+		return "the loss of its data is not accepted any more"
+	}
+	return s.alive()
+}
+
+// stopped is an OSD that does not run any more and is not destroyed yet.
+func (s State) stopped(phase cephv1.OSDReplacementPhase) Action {
+	others := s.which(func(m Mate) bool { return !m.Gone && !m.Stopped })
+	switch {
+	case len(s.Pods) > 0:
+		return s.waitPods(phase)
+	case s.Up:
+		return s.do(Down, phase, "marking the stopped OSD down")
+	case others != "":
+		return s.wait(phase, "SetNotStopped", fmt.Sprintf("all OSDs on %s are destroyed together: %s has to be stopped first", s.common(), others))
+	case s.Safety != Safe && !s.forced():
+		return s.wait(phase, "NotSafeToDestroy", "the OSD is stopped, and Ceph does not call it safe to destroy yet: "+s.why())
+	case s.encrypted() && s.Close != Succeeded:
+		return s.closing(phase)
+	case s.Safety != Safe:
+		return s.do(Force, phase, "destroying the OSD with its dead metadata device, at the word that data on it is lost: "+s.why())
+	}
+	return s.do(Destroy, phase, "destroying the OSD; its id, weight and place stay")
 }
 
 // drain waits until no data is on the OSD any more.
 func (s State) drain(phase cephv1.OSDReplacementPhase) Action {
+	if s.drained() {
+		return s.do(Stop, cephv1.OSDReplacementDestroying, "the OSD is drained: stopping it")
+	}
+	if a, ok := s.mourn(phase); ok {
+		return a
+	}
 	switch {
 	case s.Safety == Safe:
-		return s.do(Stop, cephv1.OSDReplacementDestroying, "the OSD is drained: stopping it")
+		return s.wait(phase, "SetDraining", fmt.Sprintf("the OSD is drained; so must be %s on the same device", s.which(func(m Mate) bool { return !m.Gone && (m.In || m.Safe != Safe) })))
+	case s.Stuck && s.kind() == OnMetadata:
+		return s.block(phase, "NowhereToDrain", "nothing moves any more, and PGs are still mapped to the OSD: there is no other failure domain that could take them",
+			fmt.Sprintf("add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation %s of osd.%d; a loss of data can be accepted only of a device that is dead, and %s", spec.MetadataAnnotation, s.asker(), s.alive()))
 	case s.Stuck:
 		return s.block(phase, "NowhereToDrain", "nothing moves any more, and PGs are still mapped to the OSD: there is no other failure domain that could take them",
 			"add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation osd.rook.io/replace")
 	case s.Safety == Unknown:
 		return s.wait(phase, "Draining", "Ceph cannot tell yet whether the OSD is safe to destroy: "+s.why())
+	case !s.Up && s.dead():
+		a := s.wait(phase, "Draining", "its metadata device seems dead, and Ceph does not call the OSD safe to destroy: "+s.why())
+		a.Hint = fmt.Sprintf("other copies are used as far as there are any; if what is only on this device may be lost, confirm it on osd.%d: %s=%s", s.asker(), spec.MetadataAnnotation, spec.LossConfirmation(s.asker()))
+		return a
 	}
 	return s.wait(phase, "Draining", "data is being moved to other OSDs: "+s.why())
 }
@@ -243,17 +292,26 @@ func (s State) destroyed() Action {
 	case s.Close != NoJob:
 		return s.do(Unclose, cephv1.OSDReplacementDestroying, "clearing the Job that closed dm-crypt mappings")
 	case !s.Ready:
-		return s.do(Show, phase, "the disk may be pulled: "+s.Note.Disk())
-	case !s.Asked && !s.Note.CancelRefused:
+		return s.show(phase)
+	case !s.Asked && !s.Note.CancelRefused && (s.kind() != OnMetadata || s.Leads):
 		return s.do(TooLate, phase, "the OSD is destroyed already, so the replacement cannot be cancelled any more")
 	}
 	return s.slot()
+}
+
+// show tells that the disk may be pulled, when no OSD is on it any more.
+func (s State) show(phase cephv1.OSDReplacementPhase) Action {
+	if a, ok := s.shown(phase); ok {
+		return a
+	}
+	return s.do(Show, phase, "the disk may be pulled: "+s.Note.Disk())
 }
 
 // slot is a slot that waits for a disk, whether Ceph still has its id or not.
 func (s State) slot() Action {
 	phase := cephv1.OSDReplacementReadyForSwap
 	making := cephv1.OSDReplacementProvisioning
+	s = s.claimed()
 	a := s.Note.Attempt
 	switch {
 	case s.Make == Running:
@@ -282,10 +340,21 @@ func (s State) slot() Action {
 			x.Hint = fmt.Sprintf("osd.rook.io/replace-abandon is only taken as yes-really-purge-osd-%d", s.ID)
 		}
 		return x
+	case s.Need > 0 && s.Match.Size > 0 && s.Match.Size < s.Need:
+		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.Match.Device, s.Match.Size, s.needs(), s.Need), "put a larger one in")
 	case a == nil || s.another(a) || a.Failed != "":
 		return s.do(Claim, making, "the disk "+s.Match.Device+" is the replacement: "+s.Match.Proof)
+	case s.turn() != "":
+		return s.wait(making, "SetPreparing", "the new disk "+attempted(a)+" is prepared for one OSD after the other: "+s.turn())
 	}
 	return s.do(Make, making, "preparing "+s.Match.Device)
+}
+
+func (s State) needs() string {
+	if s.kind() == OnMetadata {
+		return "what the OSDs had on the metadata device"
+	}
+	return "what was on the old disk"
 }
 
 // another says that the match is a disk that the last attempt was not about.
@@ -334,6 +403,8 @@ func (s State) claimedAnew() Action {
 		return s.waitPods(phase)
 	case s.Make == Stale:
 		return s.do(Unmake, phase, "clearing the Job of an earlier replacement")
+	case s.Found && s.unmade() != "":
+		return s.wait(phase, "SetPreparing", "the OSD is made, and starts when the whole disk is: "+s.unmade()+" is not made yet")
 	case s.Found:
 		return s.do(Handover, phase, "the new disk carries the OSD: rebuilding its Deployment")
 	case s.Make == Ending:
@@ -372,7 +443,7 @@ func (s State) absent() Action {
 	case !s.InProgress || !s.Fenced:
 		return s.do(Fence, phase, "putting back the marks of the replacement")
 	case !s.Ready:
-		return s.do(Show, phase, "the disk may be pulled: "+s.Note.Disk())
+		return s.show(phase)
 	}
 	return s.slot()
 }
@@ -395,7 +466,7 @@ func (s State) abandon() Action {
 		return s.wait(phase, "NotSafeToDestroy", "Ceph does not call the slot safe to purge yet: "+s.why())
 	case s.Exists:
 		return s.do(Purge, phase, "purging the slot")
-	case s.hasMetadata() && s.Zap != Succeeded && s.Zap != Expired:
+	case s.leavesVolumes() && s.Zap != Succeeded && s.Zap != Expired:
 		return s.zapping(phase)
 	}
 	return s.do(Remove, phase, "removing the Deployment")
@@ -424,6 +495,10 @@ func (s State) starting() Action {
 		return s.do(Unmake, phase, "clearing the Job that prepared the new disk")
 	case !s.Exists || s.Destroyed:
 		return s.do(Drop, phase, "somebody has removed the new OSD: the replacement ends")
+	case s.Up && s.In && s.Unweighed != "":
+		return s.wait(phase, "NotWeighed", "the OSD is up and in; what its CRUSH weight should be cannot be told yet: "+s.Unweighed)
+	case s.Up && s.In && s.Weigh > 0:
+		return s.do(Weigh, phase, fmt.Sprintf("giving the OSD the CRUSH weight %.5f", s.Weigh))
 	case s.Up && s.In && s.Make == Running:
 		return s.wait(phase, "Starting", "the OSD is up and in; the Job that prepared its disk has not ended yet")
 	case s.Up && s.In:

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,9 +97,28 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Accept:
 		return all(need(s.Asked, "asked"), need(s.Refusal == nil && s.Unchecked == "", "checked"), need(!s.Fenced, "left alone by its user"), need(s.FreshProblem == "", "the disk is recorded"))
 	case plan.Out:
-		return all(need(old, "the OSD is the noted one"), need(s.Asked && s.InProgress && s.Fenced, "requested, marked and fenced"), need(s.Turn == "", "its turn"), need(s.Note.Drain != nil, "the start is noted"))
+		return all(need(old, "the OSD is the noted one"), need(s.Asked && s.InProgress && s.Fenced, "requested, marked and fenced"), need(s.Turn == "" || s.Loss && deadSet(s), "its turn"), need(s.Note.Drain != nil, "the start is noted"),
+			need(gathered(s), "all of the set are claimed and asked for"))
 	case plan.Stop:
-		return all(need(old && !s.In, "out"), need(s.Asked, "asked"), need(s.Safety == plan.Safe, "safe to destroy"), need(s.Replicas > 0, "running"))
+		return all(need(old && !s.In, "out"), need(s.Asked, "asked"), need(s.Safety == plan.Safe, "safe to destroy"), need(s.Replicas > 0, "running"),
+			need(gathered(s), "all of the set are claimed and asked for"), need(every(s, func(m plan.Mate) bool { return !m.In && m.Safe == plan.Safe }), "the whole set is out and safe"))
+	case plan.Bury:
+		return all(need(old && !s.In, "out"), need(s.Asked && gathered(s), "asked"), need(s.Replicas > 0, "still wanted"), need(s.Loss && deadSet(s), "accepted, and dead"),
+			need(s.Note.Dead != nil && s.LongDead, "dead for long"), need(s.Settled, "all is saved that can be"))
+	case plan.Force:
+		return all(need(old && !s.In && !s.Up, "out and down"), need(s.Asked && s.InProgress && s.Fenced && gathered(s), "requested, marked and fenced"), need(!s.Ready, "nobody may pull it yet"),
+			need(s.Loss && deadSet(s), "accepted, and dead"), need(s.Note.Dead != nil && s.LongDead, "dead for long, by its own"), need(s.Settled, "all is saved that can be"),
+			need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(every(s, func(m plan.Mate) bool { return m.Dead && m.Stopped && !m.Running }), "the whole set is dead and stopped"),
+			need(!s.Note.Record.Encrypted || s.Close == plan.Succeeded, "mappings proven closed"), need(s.Safety != plan.Safe, "needed"))
+	case plan.Enlist:
+		i := slices.IndexFunc(s.Mates, func(m plan.Mate) bool { return m.ID == a.Mate })
+		return all(need(i >= 0, "of the set"), need(s.Leads && s.Asked && s.Note.Set.Kind == plan.OnMetadata, "asked for on this OSD"), need(!s.Mates[i].Gone && !s.Mates[i].Claimed && s.Mates[i].Why == "", "free to be claimed"), need(len(s.Strangers) == 0, "whole"))
+	case plan.Mourn:
+		return all(need(old && s.Loss && deadSet(s), "accepted, and dead"), need(s.Replicas > 0, "wanted to run"), need(s.Note.Dead == nil, "not noted"), need(!s.In, "out"))
+	case plan.Revive:
+		return need(old && s.Note.Dead != nil && !(s.Loss && deadSet(s)), "alive, or not accepted any more")
+	case plan.Weigh:
+		return all(need(s.Note.Replaced != "" && s.Exists && s.Up && s.In, "the new OSD"), need(s.Weigh > 0, "another weight"))
 	case plan.Down:
 		return all(need(old && !s.In && s.Asked, "out and asked"), need(s.Replicas == 0 && len(s.Pods) == 0, "stopped"))
 	case plan.Destroy:
@@ -106,19 +126,31 @@ func check(s plan.State, a plan.Action) error {
 			need(old, "the OSD is the noted one"), need(s.Asked && s.InProgress && s.Fenced, "requested, marked and fenced"),
 			need(!s.Up && !s.In, "down and out"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Safety == plan.Safe, "safe to destroy"),
 			need(!s.Note.Record.Encrypted || s.Close == plan.Succeeded, "mappings proven closed"), need(!s.Ready, "still in use, so nobody may pull it"),
+			need(gathered(s), "all of the set are claimed and asked for"), need(every(s, func(m plan.Mate) bool { return m.Stopped }), "the whole set is stopped"),
 		)
 	case plan.Close:
 		return all(need(old && s.Asked && s.Note.Record.Encrypted, "an encrypted OSD that is replaced"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"), need(s.Close == plan.NoJob, "no other Job"))
 	case plan.Show:
-		return all(need(!s.Exists || s.Destroyed, "destroyed"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Close == plan.NoJob, "the closing Job is gone"))
+		return all(need(!s.Exists || s.Destroyed, "destroyed"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Close == plan.NoJob, "the closing Job is gone"),
+			need(every(s, func(plan.Mate) bool { return false }), "no OSD is left on it"))
 	case plan.Claim, plan.Make:
+		if at := s.Note.Attempt; s.Match == nil && s.Note.Set != nil && at != nil && (s.Note.Set.Kind == plan.OnMetadata || slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Made })) {
+			// The disk that was claimed before, on which others of the set may be.
+			s.Match, s.Question = &swap.Match{Device: at.Device, Serial: at.Serial}, ""
+		}
+		if a.Kind == plan.Make {
+			if slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Claimed && m.Gone && !m.Made && m.Making }) {
+				return fmt.Errorf("two are made on one disk at a time")
+			}
+		}
 		return all(need(!s.Exists || s.Destroyed, "a free slot"), need(s.Match != nil, "a proven disk"), need(s.Question == "", "clear"),
 			need(s.Make == plan.NoJob, "no other Job"), need(s.Ready && s.InProgress && s.Fenced, "shown to the user"), need(s.Abandon != plan.ConfirmedAbandon, "not given up"),
 			need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Exists || s.Note.Attempt != nil, "a slot that was lost by us"),
 			need(a.Kind == plan.Claim || s.Note.Attempt != nil && s.Note.Attempt.Device == s.Match.Device && s.Note.Attempt.Serial == s.Match.Serial, "the claimed disk"))
 	case plan.Handover:
 		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID && s.UUID != zero, "a new uuid in Ceph's map"), need(s.Found, "found on a disk"),
-			need(s.Replicas == 0 && len(s.Pods) == 0, "the old pod is gone"), need(s.Make != plan.Running, "the Job has ended"))
+			need(s.Replicas == 0 && len(s.Pods) == 0, "the old pod is gone"), need(s.Make != plan.Running, "the Job has ended"),
+			need(s.Note.Set == nil || s.Note.Set.Kind == plan.OnMetadata || !slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Claimed && !m.Made }), "the whole disk is made"))
 	case plan.Complete:
 		return all(need(s.Note.Replaced != "", "rebuilt"), need(s.Up && s.In, "up and in"), need(s.Make == plan.NoJob || s.Make == plan.Ending, "no Job is left"))
 	case plan.In, plan.Reweight:
@@ -130,7 +162,7 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Purge:
 		return all(need(s.Exists && s.Destroyed, "destroyed"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Safety == plan.Safe, "safe"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"))
 	case plan.Zap:
-		return all(need(!s.Exists, "purged"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Note.Record.DB != nil || s.Note.Record.WAL != nil, "volumes"))
+		return all(need(!s.Exists, "purged"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Note.Record.DB != nil || s.Note.Record.WAL != nil || s.Note.Set != nil, "volumes"))
 	case plan.Remove:
 		return all(need(!s.Exists, "not in Ceph"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"), need(s.Abandon == plan.ConfirmedAbandon || s.Note.Attempt == nil, "not lost by us"))
 	case plan.Halt:
@@ -139,6 +171,20 @@ func check(s plan.State, a plan.Action) error {
 		return need(s.Asked || !old, "asked")
 	}
 	return nil
+}
+
+// deadSet: nothing of the set runs, on a node that is well.
+func deadSet(s plan.State) bool {
+	return s.Note.Set != nil && s.Note.Set.Kind == plan.OnMetadata && s.NodeProblem == "" && !s.Up && !s.PodReady && every(s, func(m plan.Mate) bool { return !m.Running })
+}
+
+// every says that f holds for all others of the set that Ceph still has.
+func every(s plan.State, f func(plan.Mate) bool) bool {
+	return !slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return !m.Gone && !f(m) })
+}
+
+func gathered(s plan.State) bool {
+	return len(s.Strangers) == 0 && every(s, func(m plan.Mate) bool { return m.Claimed && m.Asked })
 }
 
 // field is one field of the state with the values that it is walked through.

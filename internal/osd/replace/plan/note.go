@@ -25,8 +25,15 @@ type Note struct {
 	// Accepted is when the request was found to hold.
 	Accepted time.Time `json:"accepted"`
 	Before   Before    `json:"before"`
+	// Set are the OSDs that are replaced together with this one; nil for one that has its
+	// disk to itself. It is written before anything is changed and never afterwards.
+	Set *Set `json:"set,omitempty"`
 	// Drain is how it was when the OSD was marked out; nil before.
 	Drain *Drain `json:"drain,omitempty"`
+	// Dead is since when the OSD, and with it all others on its metadata device, is down
+	// although its Deployment wants it to run; nil unless the loss of its data was
+	// accepted.
+	Dead *time.Time `json:"dead,omitempty"`
 	// Disks of the node when the slot had become free, as swap.Pending.Before wants them:
 	// what tells a spare that was there all along from the new disk. nil before.
 	Disks []string `json:"disks,omitempty"`
@@ -50,6 +57,8 @@ type Before struct {
 	Class       string            `json:"class,omitempty"`
 	Location    map[string]string `json:"location,omitempty"`
 	Replicas    int32             `json:"replicas"`
+	// Bytes that Ceph counted as its size, 0 where it did not say.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // Drain is the beginning of the draining.
@@ -66,6 +75,9 @@ type Attempt struct {
 	Device string `json:"device"`
 	Serial string `json:"serial,omitempty"`
 	Proof  string `json:"proof,omitempty"`
+	// Set are the old uuids of the OSDs that get a share of this disk, this one's
+	// included; empty for one that gets all of it.
+	Set []string `json:"set,omitempty"`
 	// Failed is why it did not; empty while it is not known.
 	Failed string `json:"failed,omitempty"`
 }
@@ -94,21 +106,47 @@ func ReadNote(value string, id int) (*Note, error) {
 	if n.UUID == "" || n.Record.UUID != n.UUID || n.Record.ID != id || n.Node == "" {
 		return nil, fmt.Errorf("reading the note of the replacement: it is not about osd.%d", id)
 	}
+	if n.Set != nil && !n.Set.Has(id, n.UUID) {
+		return nil, fmt.Errorf("reading the note of the replacement: osd.%d is not in its own set", id)
+	}
 	return &n, nil
+}
+
+// Pull is the part whose disk is replaced: the data, or the database where the metadata
+// device is.
+func (n Note) Pull() prepare.Part {
+	if n.Set == nil || n.Set.Kind != OnMetadata {
+		return n.Record.Data
+	}
+	for _, p := range []*prepare.Part{n.Record.DB, n.Record.WAL} {
+		if p != nil {
+			return *p
+		}
+	}
+	return prepare.Part{}
 }
 
 // Old is the disk to pull, as the node compares it with others.
 func (n Note) Old() swap.Disk {
-	d := n.Record.Data
-	return swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID, Size: d.Size, Rotational: d.Rotational}
+	d := n.Pull()
+	old := swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID, Size: d.Size, Rotational: d.Rotational}
+	if n.Set != nil {
+		old.Size = 0 // what is recorded is the size of one of several volumes
+	}
+	return old
 }
 
 // Pending is the slot as the node must know it while it waits for a disk.
 func (n Note) Pending(with string) swap.Pending {
-	return swap.Pending{
+	p := swap.Pending{
 		OSD: n.Record.ID, UUID: n.UUID, Old: n.Old(), Class: n.Before.Class, With: with,
 		DBLV: n.Record.DB != nil || n.Record.WAL != nil, Before: n.Disks,
 	}
+	if n.Set != nil && n.Set.Kind == OnMetadata {
+		d := n.Record.Data
+		p.Metadata, p.Keep = true, swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID}
+	}
+	return p
 }
 
 // LVs are the OSD's volumes, data first.
@@ -118,6 +156,16 @@ func (n Note) LVs() []request.LV {
 		if v := LV(p); v != nil {
 			lvs = append(lvs, *v)
 		}
+	}
+	return lvs
+}
+
+// Left are the volumes that stay in the node when the disk is pulled, or may: the
+// database and WAL; and the data, where its disk stays, or is shared.
+func (n Note) Left() []request.LV {
+	lvs := n.LVs()
+	if n.Set == nil && LV(&n.Record.Data) != nil {
+		return lvs[1:]
 	}
 	return lvs
 }
@@ -132,10 +180,13 @@ func LV(p *prepare.Part) *request.LV {
 
 // Disk names the disk to pull for a person: serial, path and slot, as far as known.
 func (n Note) Disk() string {
-	d := n.Record.Data
+	d := n.Pull()
 	path := d.ByPath
 	if path == "" {
 		path = d.ByID
+	}
+	if path == "" && d.LV != "" && d.Disk != "" {
+		path = "/dev/" + d.Disk
 	}
 	if path == "" {
 		path = d.Path

@@ -121,6 +121,10 @@ type State struct {
 	SafetyWhy      string
 	// Stuck: all PGs are active and clean, nothing moves, and PGs are still mapped to it.
 	Stuck bool
+	// PodReady: a pod of the Deployment is ready, whatever Ceph says.
+	PodReady bool
+	// Settled: no PG is moving, recovering or peering.
+	Settled bool
 	// Turn is why it must wait before it may be marked out; empty when it is its turn.
 	Turn string
 	// PGs and Bytes on the OSD now, for the start of the draining.
@@ -142,14 +146,37 @@ type State struct {
 	Disks []string
 	// Found: the node has reported a disk with the uuid that Ceph has for this id.
 	Found bool
+	// Need is the least size of the new disk in bytes, 0 where that is left to the node.
+	Need uint64
 	// NodeProblem says that the node cannot do anything now.
 	NodeProblem string
+
+	// Weigh is the CRUSH weight that the new OSD should have, 0 when it has it;
+	// Unweighed says that this cannot be told yet.
+	Weigh     float64
+	Unweighed string
+
+	// The others of the set, for an OSD that is not replaced alone.
+
+	Mates []Mate
+	// Leads: the annotation that asks for the set is on this OSD's Deployment.
+	Leads bool
+	// Strangers are OSDs on the set's disk that are not in the set.
+	Strangers []string
+	// Loss: the user accepts that data is lost that is only on this set.
+	Loss bool
+	// LongDead: what the note says of the OSD's death is long enough ago.
+	LongDead bool
 }
 
 // encrypted: the OSD's volumes have dm-crypt mappings.
 func (s State) encrypted() bool { return s.Note != nil && s.Note.Record.Encrypted }
 
-// hasMetadata: a volume of the OSD lies on another device and survives the disk.
-func (s State) hasMetadata() bool {
-	return s.Note != nil && (LV(s.Note.Record.DB) != nil || LV(s.Note.Record.WAL) != nil)
+// leavesVolumes: volumes of the OSD survive the pulling of the disk, or of part of what
+// is on it.
+func (s State) leavesVolumes() bool {
+	if s.Note == nil {
+		return false
+	}
+	return len(s.Note.Left()) > 0
 }

@@ -1,0 +1,315 @@
+package replace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
+	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	"github.com/castellan-storage/castellan/internal/ceph/pg"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+)
+
+// with says whom an OSD is replaced with.
+func with(set *plan.Set, id int) string {
+	if set == nil || len(set.Members) < 2 {
+		return ""
+	}
+	names := ""
+	for _, m := range set.Members {
+		if m.ID != id {
+			names += fmt.Sprintf(", osd.%d", m.ID)
+		}
+	}
+	return ", together with " + names[2:]
+}
+
+// enlist writes the marks and the note of another OSD of the set, in one update.
+func (e effects) enlist() kit.Plan {
+	m := e.seen.Enlist[e.a.Mate]
+	if m == nil {
+		return kit.Plan{Err: fmt.Errorf("osd.%d: nothing is prepared to take osd.%d into its set", e.seen.State.ID, e.a.Mate)}
+	}
+	d, yes := m.Deployment, ptr.To("true")
+	p := Patch{What: "taking it into the set of osd." + fmt.Sprint(e.seen.State.ID), ID: e.a.Mate, Namespace: d.Namespace, Name: d.Name, UID: d.UID, Version: d.ResourceVersion,
+		Annotations: map[string]*string{
+			spec.InProgressAnnotation: yes, spec.NoteAnnotation: ptr.To(m.Note.Encode()), spec.RefusedAnnotation: nil, spec.ReplacedAnnotation: nil,
+		},
+		Labels: map[string]*string{kube.SkipLabel: yes}}
+	message := fmt.Sprintf("osd.%d: its metadata device %s is going to be replaced%s, as is asked for on osd.%d", e.a.Mate, m.Note.Disk(), with(m.Note.Set, e.a.Mate), e.seen.State.ID)
+	return kit.Plan{Do: []kit.Action{kit.Confirmed{Check: e.still, Then: p}}, Events: []kit.Event{
+		{Reason: "OSDReplaceAccepted", Message: message}, {Object: d, Reason: "OSDReplaceAccepted", Message: message},
+	}}
+}
+
+// device, serial, proof and warnings are of the disk that is claimed: the match, or the
+// one of the last attempt where the node cannot tell any more.
+func (e effects) device() string {
+	if m := e.seen.State.Match; m != nil {
+		return m.Device
+	}
+	return e.seen.State.Note.Attempt.Device
+}
+
+func (e effects) serial() string {
+	if m := e.seen.State.Match; m != nil {
+		return m.Serial
+	}
+	return e.seen.State.Note.Attempt.Serial
+}
+
+func (e effects) proof() string {
+	if m := e.seen.State.Match; m != nil {
+		return m.Proof
+	}
+	return e.seen.State.Note.Attempt.Proof
+}
+
+func (e effects) warnings() []string {
+	if m := e.seen.State.Match; m != nil {
+		return m.Warnings
+	}
+	return nil
+}
+
+// mates are the Deployments of the other OSDs of the set, and its own, as they are live.
+func (c *Controller) mates(ctx context.Context, s Still) (map[int]*appsv1.Deployment, error) {
+	out := map[int]*appsv1.Deployment{}
+	if s.Set == nil {
+		return out, nil
+	}
+	for _, m := range s.Set.Members {
+		d, err := kube.Lookup[appsv1.Deployment](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.Name(m.ID)})
+		if err != nil {
+			return nil, err
+		}
+		if d != nil {
+			out[m.ID] = d
+		}
+	}
+	return out, nil
+}
+
+// confirmSet holds what is live against what a step needs of the whole set.
+func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s Still, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
+	if s.For == plan.Out {
+		return c.myTurn(ctx, cl, s)
+	}
+	if s.Set == nil {
+		return nil, nil
+	}
+	switch s.For {
+	case plan.Stop, plan.Destroy, plan.Show, plan.Force, plan.Bury:
+	case plan.Make:
+		return c.noOtherJob(ctx, s)
+	default:
+		return nil, nil
+	}
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, "looking at the set of an OSD that is replaced")
+	if err != nil {
+		return nil, err
+	}
+	m, err := cephosd.New(commander).Dump(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the OSD map: %w", err)
+	}
+	for _, mate := range s.Set.Members {
+		o, exists := m.Find(mate.ID)
+		if mate.ID == s.ID || !exists || o.Destroyed() || o.UUID != mate.UUID {
+			continue
+		}
+		if w, err := c.confirmMate(ctx, s, mate, o, mates[mate.ID]); w != nil || err != nil {
+			return w, err
+		}
+	}
+	if s.For == plan.Force || s.For == plan.Bury {
+		return c.confirmLoss(ctx, s, commander, m, mates)
+	}
+	return nil, nil
+}
+
+// confirmMate is about another OSD of the set that Ceph still has.
+func (c *Controller) confirmMate(ctx context.Context, s Still, mate plan.Member, o cephosd.OSD, d *appsv1.Deployment) (*kit.Wait, error) {
+	if s.For == plan.Show {
+		return no("osd.%d is still on it", mate.ID), nil
+	}
+	if d == nil {
+		return no("osd.%d of the set has no Deployment", mate.ID), nil
+	}
+	note, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], mate.ID)
+	switch {
+	case err != nil || note == nil || note.UUID != mate.UUID || !s.Set.Same(note.Set):
+		return no("osd.%d is not in the set any more", mate.ID), nil
+	case s.Set.Kind == plan.OnDisk && d.Annotations[spec.ReplaceAnnotation] != spec.Confirmation(mate.ID):
+		return no("the request for osd.%d was taken back", mate.ID), nil
+	case bool(o.In) && s.For != plan.Bury:
+		return no("osd.%d of the set is in", mate.ID), nil
+	case s.For == plan.Stop || s.For == plan.Bury:
+		return nil, nil
+	case bool(o.Up) || d.Spec.Replicas == nil || *d.Spec.Replicas != 0:
+		return no("osd.%d of the set is not stopped", mate.ID), nil
+	case s.For == plan.Force && note.Dead == nil:
+		return no("osd.%d of the set was not found dead", mate.ID), nil
+	}
+	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: fmt.Sprint(mate.ID)})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) > 0 {
+		return no("the pod %s is still there", list.Items[0].Name), nil
+	}
+	return nil, nil
+}
+
+// confirmLoss is what must hold, live, before anything is done to an OSD that Ceph does
+// not call safe: the loss is accepted, and the device dead and found so long ago; no OSD
+// on it runs; nothing in the cluster recovers any more.
+func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Commander, m cephosd.Map, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
+	leader := mates[s.Set.Leader]
+	if s.Set.Kind != plan.OnMetadata || leader == nil || leader.Annotations[spec.MetadataAnnotation] != spec.LossConfirmation(s.Set.Leader) {
+		return no("the loss of data is not accepted"), nil
+	}
+	mine := mates[s.ID]
+	if mine == nil {
+		return no("osd.%d has no Deployment", s.ID), nil
+	}
+	note, err := plan.ReadNote(mine.Annotations[spec.NoteAnnotation], s.ID)
+	if err != nil || note == nil || note.Dead == nil || kit.Now(ctx).Sub(*note.Dead) < deadAfter {
+		return no("osd.%d has not been found dead for long", s.ID), nil
+	}
+	for _, mate := range s.Set.Members {
+		o, exists := m.Find(mate.ID)
+		d := mates[mate.ID]
+		old := exists && !o.Destroyed() && o.UUID == mate.UUID
+		if old && (bool(o.Up) || d != nil && d.Status.ReadyReplicas > 0) {
+			return no("osd.%d runs, so the device is not dead", mate.ID), nil
+		}
+	}
+	node, err := kube.Lookup[corev1.Node](ctx, c.Access.Live, client.ObjectKey{Name: s.Node})
+	if err != nil {
+		return nil, err
+	}
+	if node == nil || !ready(node) {
+		return no("node %s is not ready, so that its device is dead is not known", s.Node), nil
+	}
+	stat, err := pg.New(commander).Stat(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking how the PGs are: %w", err)
+	}
+	if !settled(stat) {
+		return no("PGs are still recovering"), nil
+	}
+	return nil, nil
+}
+
+// whole asks about all OSDs of the set that are left at once.
+func (s Still) whole(ctx context.Context, osds cephosd.Client, m cephosd.Map) (*kit.Wait, error) {
+	if s.Set == nil || s.For != plan.Stop && s.For != plan.Destroy {
+		return nil, nil
+	}
+	var left []int
+	for _, mate := range s.Set.Members {
+		if o, exists := m.Find(mate.ID); exists && !o.Destroyed() && o.UUID == mate.UUID {
+			left = append(left, mate.ID)
+		}
+	}
+	a, err := osds.SafeToDestroy(ctx, left...)
+	if err != nil {
+		return nil, fmt.Errorf("asking whether the whole set is safe to destroy: %w", err)
+	}
+	for _, id := range left {
+		// A mate that is dead is not waited for by one that is safe itself.
+		if !a.IsSafe(id) && (s.For == plan.Stop || id == s.ID) {
+			return &kit.Wait{Reason: "NotSafeToDestroy", Message: fmt.Sprintf("osd.%d is not safe to destroy together with its set", id), For: time.Second}, nil
+		}
+	}
+	return nil, nil
+}
+
+// noOtherJob: one OSD after the other is made on a new disk.
+func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error) {
+	for _, mate := range s.Set.Members {
+		if mate.ID == s.ID {
+			continue
+		}
+		job, err := kube.Lookup[batchv1.Job](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.MakeName(mate.ID)})
+		if err != nil {
+			return nil, err
+		}
+		if job == nil {
+			continue
+		}
+		if _, _, ended := kube.JobEnd(job); !ended {
+			return no("osd.%d is being made on the same disk", mate.ID), nil
+		}
+	}
+	return nil, nil
+}
+
+// myTurn asks again, live, whether the OSD may be marked out: another one may have been
+// accepted meanwhile that the cache did not show yet.
+func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still) (*kit.Wait, error) {
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, "looking at the set of an OSD that is replaced")
+	if err != nil {
+		return nil, err
+	}
+	live, err := kube.List(ctx, c.Access.Live, &appsv1.DeploymentList{}, client.InNamespace(s.Namespace), client.MatchingLabels{"app": spec.App})
+	if err != nil {
+		return nil, err
+	}
+	v := &view{now: kit.Now(ctx), ns: s.Namespace, deps: map[int]*appsv1.Deployment{}, nodes: map[string]*corev1.Node{}}
+	for i := range live.Items {
+		if id, err := spec.IDOf(&live.Items[i]); err == nil {
+			v.deps[id] = &live.Items[i]
+		}
+	}
+	v.stored.Ceph = commander
+	if v.osdmap, err = cephosd.New(commander).Dump(ctx); err != nil {
+		return nil, fmt.Errorf("reading the OSD map: %w", err)
+	}
+	mine := v.deps[s.ID]
+	if mine == nil {
+		return no("the Deployment is gone"), nil
+	}
+	note, err := plan.ReadNote(mine.Annotations[spec.NoteAnnotation], s.ID)
+	if err != nil || note == nil {
+		return no("the replacement is not noted any more"), nil
+	}
+	f := facts{plan.State{ID: s.ID, Note: note}}
+	if note.Set != nil {
+		for _, m := range note.Set.Members {
+			if m.ID == s.ID {
+				continue
+			}
+			mate := v.mate(m, note, true)
+			if !mate.Gone && !mate.Claimed {
+				return no("osd.%d is not in the set any more", m.ID), nil
+			}
+			f.Mates = append(f.Mates, mate)
+		}
+		leader := v.deps[note.Set.Leader]
+		if note.Set.Kind == plan.OnMetadata && leader != nil && leader.Annotations[spec.MetadataAnnotation] == spec.LossConfirmation(note.Set.Leader) {
+			return nil, nil // one whose device is dead does not wait for room that it cannot use
+		}
+	}
+	capacity, why := v.capacity(ctx)
+	if why != "" {
+		return nil, errors.New("asking whether there is room: " + why)
+	}
+	if turn := capacity.Turn(f.left(v), v.ahead(s.ID, note)); turn != "" {
+		return &kit.Wait{Reason: "Queued", Message: turn, For: time.Second}, nil
+	}
+	return nil, nil
+}
