@@ -16,6 +16,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/activate"
 	"github.com/castellan-storage/castellan/internal/node/cephconf"
 	"github.com/castellan-storage/castellan/internal/node/choice"
+	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/provision"
 	"github.com/castellan-storage/castellan/internal/node/request"
@@ -131,7 +132,8 @@ func activateCmd() *cobra.Command {
 				}
 			}
 			runner := run.Exec{Log: os.Stderr, Env: volumeEnv(true)}
-			return activate.Run(cmd.Context(), inspect.Node{Root: "/", Run: runner}, runner, activate.Request{
+			node := activate.Host{Node: inspect.Node{Root: "/", Run: runner}, Host: crypt.Host{Root: "/", Run: runner}}
+			return activate.Run(cmd.Context(), node, runner, activate.Request{
 				ID: req.ID, UUID: req.UUID, FSID: req.FSID, Mode: req.Mode,
 				Dir: filepath.Join("/var/lib/ceph/osd", "ceph-"+strconv.Itoa(req.ID)), UID: uid, GID: gid,
 			})

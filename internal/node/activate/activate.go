@@ -12,15 +12,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
-	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/request"
 )
 
 // Request names the OSD.
@@ -36,13 +36,26 @@ type Request struct {
 	UID, GID int
 }
 
-// Looker lists the disks.
-type Looker interface {
+// Node lists the disks and the open dm-crypt mappings of volumes.
+type Node interface {
 	Look(ctx context.Context) (inspect.Result, error)
+	Open(lvs []request.LV) ([]crypt.Mapping, error)
+}
+
+// Host is the real Node.
+type Host struct {
+	inspect.Node
+	crypt.Host
+}
+
+// Runner runs programs; Feed gives one something to read, which is how a key reaches it.
+type Runner interface {
+	Run(ctx context.Context, name string, args ...string) ([]byte, error)
+	Feed(ctx context.Context, in []byte, name string, args ...string) ([]byte, error)
 }
 
 // Run activates the OSD.
-func Run(ctx context.Context, node Looker, runner run.Runner, req Request) error {
+func Run(ctx context.Context, node Node, runner Runner, req Request) error {
 	if req.UUID == "" || req.FSID == "" || req.ID < 0 {
 		return fmt.Errorf("activating osd.%d: id, uuid and fsid must all be known", req.ID)
 	}
@@ -58,7 +71,7 @@ func Run(ctx context.Context, node Looker, runner run.Runner, req Request) error
 		return fmt.Errorf("activating osd.%d: %w", req.ID, err)
 	}
 	if req.Mode == "lvm" {
-		err = lvm(ctx, runner, req, seen)
+		err = lvm(ctx, node, runner, req, seen, data)
 	} else {
 		err = raw(ctx, runner, req, data)
 	}
@@ -96,7 +109,7 @@ func Find(seen inspect.Result, req Request) (device.Found, error) {
 
 // raw writes the directory from the label. ceph-bluestore-tool does it without
 // a mon and without Python, so an OSD starts also while the mons are away.
-func raw(ctx context.Context, runner run.Runner, req Request, data device.Found) error {
+func raw(ctx context.Context, runner Runner, req Request, data device.Found) error {
 	block := filepath.Join(req.Dir, "block")
 	if err := relink(data.Path, block); err != nil {
 		return err
@@ -139,23 +152,6 @@ func relink(target, link string) error {
 		return fmt.Errorf("linking the block device: %w", err)
 	}
 	return nil
-}
-
-// lvm has ceph-volume open the volumes and write the directory. After a restart of the
-// node nobody may have made its volumes devices: not every ceph-volume does.
-func lvm(ctx context.Context, runner run.Runner, req Request, seen inspect.Result) error {
-	var volumes []string
-	for _, f := range seen.Found {
-		if f.UUID == req.UUID && f.FSID == req.FSID && f.VG != "" {
-			volumes = append(volumes, f.VG+"/"+f.LV)
-		}
-	}
-	slices.Sort(volumes)
-	if _, err := runner.Run(ctx, "lvchange", append([]string{"--activate", "y"}, volumes...)...); err != nil {
-		return fmt.Errorf("activating the volumes: %w", err)
-	}
-	_, err := runner.Run(ctx, "ceph-volume", "lvm", "activate", "--no-systemd", "--no-tmpfs", "--bluestore", strconv.Itoa(req.ID), req.UUID)
-	return err
 }
 
 // chown gives the directory, and the devices that its links name, to Ceph's

@@ -2,86 +2,264 @@ package activate
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/request"
 )
 
 const (
-	fsid = "627e53b7-f65c-45df-97d0-53630004e530"
-	uuid = "f0796fd5-dc1b-4ce3-be4e-9ef64f30abc6"
+	fsid    = "627e53b7-f65c-45df-97d0-53630004e530"
+	uuid    = "f0796fd5-dc1b-4ce3-be4e-9ef64f30abc6"
+	lockbox = "AgCOwAxrUkJDNiAAbrkoDKdBWjRWER7uC1v54JGttEO0VV4e5CZMhHBn5gk="
+	luksKey = "the-key-that-opens-the-volumes"
 )
 
-// node has an OSD with its database on a shared device, beside the old disk of the same
-// id and a sibling.
+// node has an OSD on volumes beside the old disk of the same id, a sibling, and another
+// cluster's.
 type node struct {
-	ran  []string
-	fail string
+	t         *testing.T
+	dir       string
+	encrypted bool
+	// partition: the database is a partition, not a volume.
+	partition bool
+	tags      string
+	// label is what the disk says of itself: id, uuid, cluster.
+	label [3]string
+	open  map[string]bool
+	lies  bool // cryptsetup ends well and opens nothing
+	fail  string
+	ran   []string
+	fed   []string
+}
+
+func newNode(t *testing.T) *node {
+	return &node{
+		t: t, dir: filepath.Join(t.TempDir(), "ceph-2"), open: map[string]bool{}, label: [3]string{"2", uuid, fsid},
+		tags: "ceph.block_uuid=L-block,ceph.cephx_lockbox_secret=" + lockbox + ",ceph.db_uuid=L-db,ceph.encrypted=0,ceph.osd_id=2,ceph.with_tpm=0",
+	}
+}
+
+func (n *node) request() Request {
+	return Request{ID: 2, UUID: uuid, FSID: fsid, Mode: "lvm", Dir: n.dir, UID: os.Getuid(), GID: os.Getgid()}
 }
 
 func (n *node) Look(context.Context) (inspect.Result, error) {
 	part := func(uuid, fsid string, id int, role device.Role, vg, lv string) device.Found {
-		return device.Found{OSD: device.OSD{ID: id, UUID: uuid, FSID: fsid, Role: role}, Mode: "lvm", Path: "/dev/" + vg + "/" + lv, VG: vg, LV: lv}
+		return device.Found{
+			OSD: device.OSD{ID: id, UUID: uuid, FSID: fsid, Role: role}, Mode: "lvm", Path: "/dev/" + vg + "/" + lv,
+			VG: vg, LV: lv, LVUUID: "L-" + string(role), Encrypted: n.encrypted, Devices: []string{"/dev/" + vg + "-disk"},
+		}
 	}
-	return inspect.Result{Found: []device.Found{
+	found := []device.Found{
 		part("old", fsid, 2, device.RoleBlock, "ceph-old", "osd-block"),
+		part("old", fsid, 2, device.RoleDB, "ceph-fast", "osd-db-old"),
 		part("sibling", fsid, 3, device.RoleDB, "ceph-fast", "osd-db-3"),
-		part(uuid, fsid, 2, device.RoleDB, "ceph-fast", "osd-db-2"),
-		part(uuid, fsid, 2, device.RoleBlock, "ceph-data", "osd-block"),
 		part(uuid, "another", 2, device.RoleBlock, "ceph-foreign", "osd-block"),
-	}}, nil
+		part(uuid, fsid, 2, device.RoleBlock, "ceph-data", "osd-block"),
+	}
+	if !n.partition {
+		found = append(found, part(uuid, fsid, 2, device.RoleDB, "ceph-fast", "osd-db-2"))
+	}
+	return inspect.Result{Found: found, Devices: []device.Device{{Name: "sdb", Path: "/dev/ceph-data-disk", Rotational: true}}}, nil
 }
 
-func (n *node) Run(_ context.Context, name string, args ...string) ([]byte, error) {
-	n.ran = append(n.ran, name+" "+strings.Join(args, " "))
-	if name == n.fail {
-		return nil, os.ErrDeadlineExceeded
+func (n *node) Open(lvs []request.LV) ([]crypt.Mapping, error) {
+	var open []crypt.Mapping
+	for _, lv := range lvs {
+		if n.open[lv.UUID] {
+			open = append(open, crypt.Mapping{Name: lv.UUID})
+		}
+	}
+	return open, nil
+}
+
+func (n *node) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return n.Feed(ctx, nil, name, args...)
+}
+
+func (n *node) Feed(_ context.Context, in []byte, name string, args ...string) ([]byte, error) {
+	line := strings.ReplaceAll(strings.Join(append([]string{name}, args...), " "), n.dir, "DIR")
+	if name == "ceph" {
+		ring := args[slices.Index(args, "--keyring")+1]
+		b, err := os.ReadFile(ring)
+		st, _ := os.Stat(ring)
+		if err != nil || !strings.Contains(string(b), lockbox) || st.Mode().Perm() != 0o600 {
+			n.t.Errorf("the lockbox's keyring: %q, %v", b, err)
+		}
+		line = strings.Replace(line, filepath.Base(ring), "RING", 1)
+	}
+	n.ran = append(n.ran, line)
+	if in != nil {
+		n.fed = append(n.fed, string(in))
+	}
+	if n.fail != "" && strings.HasPrefix(line, n.fail) {
+		return nil, errors.New("exit status 1")
+	}
+	switch name {
+	case "lvs":
+		return []byte("  " + n.tags + "\n"), nil
+	case "ceph":
+		return []byte(luksKey + "\n"), nil
+	case "blkid":
+		return []byte("/dev/sdc2\n"), nil
+	case "cryptsetup":
+		n.open[args[slices.Index(args, "luksOpen")+2]] = !n.lies
+	case "ceph-bluestore-tool":
+		for i, file := range []string{"whoami", "fsid", "ceph_fsid"} {
+			if err := os.WriteFile(filepath.Join(n.dir, file), []byte(n.label[i]+"\n"), 0o600); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return nil, nil
 }
 
-// After a restart of the node the OSD's own volumes are made devices first, and no
-// others: one that is broken beside them must not keep it down.
-func TestVolumesAreActivated(t *testing.T) {
-	n := &node{}
-	req := Request{ID: 2, UUID: uuid, FSID: fsid, Mode: "lvm", Dir: filepath.Join(t.TempDir(), "ceph-2"), UID: os.Getuid(), GID: os.Getgid()}
-	if err := Run(t.Context(), n, n, req); err != nil {
-		t.Fatal(err)
+func (n *node) links() string {
+	var all []string
+	for _, l := range []string{"block", "block.db", "block.wal"} {
+		if to, err := os.Readlink(filepath.Join(n.dir, l)); err == nil {
+			all = append(all, l+" -> "+to)
+		}
 	}
-	want := []string{
-		"lvchange --activate y ceph-data/osd-block ceph-fast/osd-db-2",
-		"ceph-volume lvm activate --no-systemd --no-tmpfs --bluestore 2 " + uuid,
-	}
-	if diff := cmp.Diff(want, n.ran); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	for _, fails := range []string{"lvchange", "ceph-volume"} {
-		if err := Run(t.Context(), n, &node{fail: fails}, req); err == nil {
-			t.Errorf("%s failed, and the OSD was activated", fails)
+	return strings.Join(all, ", ")
+}
+
+// The OSD's own volumes are made devices, and no others; nothing needs ceph-volume.
+func TestPlain(t *testing.T) {
+	n := newNode(t)
+	for range 2 { // a second start finds what the first has left
+		n.ran = nil
+		if err := Run(t.Context(), n, n, n.request()); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{
+			"lvs --noheadings --options lv_tags ceph-data/osd-block",
+			"lvchange --activate y ceph-data/osd-block ceph-fast/osd-db-2",
+			"ceph-bluestore-tool prime-osd-dir --dev /dev/ceph-data/osd-block --path DIR --no-mon-config",
+		}
+		if diff := cmp.Diff(want, n.ran); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got, want := n.links(), "block -> /dev/ceph-data/osd-block, block.db -> /dev/ceph-fast/osd-db-2"; got != want {
+			t.Errorf("links %s, want %s", got, want)
 		}
 	}
 }
 
-func TestNothingIsActivatedWithoutProof(t *testing.T) {
-	for name, change := range map[string]func(r *Request){
-		"another uuid":    func(r *Request) { r.UUID = "other" },
-		"another cluster": func(r *Request) { r.FSID = "other" },
-		"another id":      func(r *Request) { r.ID = 7 },
-		"another mode":    func(r *Request) { r.Mode = "raw" },
-		"no uuid":         func(r *Request) { r.UUID = "" },
+func TestEncrypted(t *testing.T) {
+	n := newNode(t)
+	n.encrypted = true
+	if err := Run(t.Context(), n, n, n.request()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"lvs --noheadings --options lv_tags ceph-data/osd-block",
+		"lvchange --activate y ceph-data/osd-block ceph-fast/osd-db-2",
+		"ceph --name client.osd-lockbox." + uuid + " --keyring DIR/RING --connect-timeout 60 config-key get dm-crypt/osd/" + uuid + "/luks",
+		"cryptsetup --key-file - --allow-discards luksOpen /dev/ceph-data/osd-block L-block",
+		"cryptsetup --key-file - --allow-discards luksOpen /dev/ceph-fast/osd-db-2 L-db --perf-no_read_workqueue --perf-no_write_workqueue",
+		"ceph-bluestore-tool prime-osd-dir --dev /dev/mapper/L-block --path DIR --no-mon-config",
+	}
+	if diff := cmp.Diff(want, n.ran); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{luksKey, luksKey}, n.fed); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	if got, want := n.links(), "block -> /dev/mapper/L-block, block.db -> /dev/mapper/L-db"; got != want {
+		t.Errorf("links %s, want %s", got, want)
+	}
+	if left, _ := filepath.Glob(filepath.Join(n.dir, "lockbox*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	// Open mappings serve as they are, without a mon.
+	n.ran, n.fail = nil, "ceph "
+	if err := Run(t.Context(), n, n, n.request()); err != nil || len(n.ran) != 3 {
+		t.Errorf("with open mappings: %v, ran %q", err, n.ran)
+	}
+}
+
+func TestDatabaseOnAPartition(t *testing.T) {
+	n := newNode(t)
+	n.partition = true
+	if err := Run(t.Context(), n, n, n.request()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := n.links(), "block -> /dev/ceph-data/osd-block, block.db -> /dev/sdc2"; got != want {
+		t.Errorf("links %s, want %s", got, want)
+	}
+	if !slices.Contains(n.ran, "blkid -t PARTUUID=L-db -o device") || !slices.Contains(n.ran, "lvchange --activate y ceph-data/osd-block") {
+		t.Errorf("ran %q", n.ran)
+	}
+	n.fail = "blkid"
+	if err := Run(t.Context(), n, n, n.request()); err == nil || !strings.Contains(err.Error(), "the db of the OSD") {
+		t.Errorf("without its database: %v", err)
+	}
+}
+
+func TestKeyInTheTPM(t *testing.T) {
+	n := newNode(t)
+	n.encrypted, n.tags = true, strings.Replace(n.tags, "with_tpm=0", "with_tpm=1", 1)
+	if err := Run(t.Context(), n, n, n.request()); err != nil {
+		t.Fatal(err)
+	}
+	if last := n.ran[len(n.ran)-1]; last != "ceph-volume lvm activate --no-systemd --no-tmpfs --bluestore 2 "+uuid {
+		t.Errorf("ran %q", n.ran)
+	}
+}
+
+// Whatever goes wrong, the OSD is not started, and no key is in what is told.
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(n *node, r *Request)
+		want   string
+	}{
+		"another uuid":               {func(_ *node, r *Request) { r.UUID = "other" }, "no disk of this node carries uuid other"},
+		"another cluster":            {func(_ *node, r *Request) { r.FSID = "other" }, "no disk of this node"},
+		"another id":                 {func(_ *node, r *Request) { r.ID = 7 }, "holds osd.2"},
+		"another mode":               {func(_ *node, r *Request) { r.Mode = "raw" }, "no disk of this node"},
+		"no uuid":                    {func(_ *node, r *Request) { r.UUID = "" }, "must all be known"},
+		"the label is of another id": {func(n *node, _ *Request) { n.label[0] = "3" }, "its whoami is 3"},
+		"the label is of another":    {func(n *node, _ *Request) { n.label[1] = "old" }, "its fsid is old"},
+		"the label is of a stranger": {func(n *node, _ *Request) { n.label[2] = "x" }, "its ceph_fsid is x"},
+		"no tags":                    {func(n *node, _ *Request) { n.fail = "lvs" }, "reading the tags"},
+		"no devices":                 {func(n *node, _ *Request) { n.fail = "lvchange" }, "activating the volumes"},
+		"no lockbox":                 {func(n *node, _ *Request) { n.encrypted, n.tags = true, "ceph.encrypted=1" }, "key to its lockbox"},
+		"the mons are away":          {func(n *node, _ *Request) { n.encrypted, n.fail = true, "ceph --name" }, "asking the mons"},
+		"another key":                {func(n *node, _ *Request) { n.encrypted, n.fail = true, "cryptsetup" }, "opening /dev/ceph-data/osd-block"},
+		"not opened":                 {func(n *node, _ *Request) { n.encrypted, n.lies = true, true }, "there is no mapping"},
+		"no label":                   {func(n *node, _ *Request) { n.fail = "ceph-bluestore-tool" }, "exit status 1"},
+		"a file in the link's place": {func(n *node, _ *Request) {
+			n.fail = "none"
+			if err := errors.Join(os.MkdirAll(n.dir, 0o700), os.WriteFile(filepath.Join(n.dir, "block"), nil, 0o600)); err != nil {
+				n.t.Fatal(err)
+			}
+		}, "is not a link"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := &node{}
-			req := Request{ID: 2, UUID: uuid, FSID: fsid, Mode: "lvm", Dir: filepath.Join(t.TempDir(), "d"), UID: os.Getuid(), GID: os.Getgid()}
-			change(&req)
-			if err := Run(t.Context(), n, n, req); err == nil || len(n.ran) > 0 {
-				t.Errorf("%v, ran %q", err, n.ran)
+			n := newNode(t)
+			r := n.request()
+			c.change(n, &r)
+			err := Run(t.Context(), n, n, r)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if said := fmt.Sprint(err, n.ran); strings.Contains(said, lockbox) || strings.Contains(said, luksKey) {
+				t.Errorf("a key is told: %s", said)
+			}
+			if left, _ := filepath.Glob(filepath.Join(n.dir, "lockbox*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
 			}
 		})
 	}

@@ -1,0 +1,257 @@
+package activate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/castellan-storage/castellan/internal/node/cephconf"
+	"github.com/castellan-storage/castellan/internal/node/crypt"
+	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/request"
+)
+
+// links are the names in an OSD's directory of its parts.
+func links() map[device.Role]string {
+	return map[device.Role]string{device.RoleBlock: "block", device.RoleDB: "block.db", device.RoleWAL: "block.wal"}
+}
+
+// piece is one part of an OSD on LVM: a volume, or a partition for a database.
+type piece struct {
+	role device.Role
+	path string
+	// lv is the volume; only its UUID is set for a partition (its PARTUUID). A mapping on
+	// it has this uuid as its name.
+	lv request.LV
+	// rotational says that it lies on a spinning disk.
+	rotational bool
+}
+
+// lvm writes the directory of an OSD on volumes: what `ceph-volume lvm activate` does, by
+// the programs that it runs, without its Python. Where that mounts a tmpfs over the
+// directory of an encrypted OSD, which is gone with this container, nothing is mounted.
+func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspect.Result, data device.Found) error {
+	tags, err := readTags(ctx, runner, data)
+	if err != nil {
+		return err
+	}
+	pieces, err := find(ctx, runner, req, seen, tags)
+	if err != nil {
+		return err
+	}
+	if err := awake(ctx, runner, pieces); err != nil {
+		return err
+	}
+	if tags["ceph.with_tpm"] == "1" {
+		// Its key is in the machine's TPM, which ceph-volume knows how to ask.
+		_, err := runner.Run(ctx, "ceph-volume", "lvm", "activate", "--no-systemd", "--no-tmpfs", "--bluestore", strconv.Itoa(req.ID), req.UUID)
+		return err
+	}
+	paths := map[device.Role]string{}
+	for _, p := range pieces {
+		paths[p.role] = p.path
+	}
+	if data.Encrypted {
+		if paths, err = open(ctx, node, runner, req, pieces, tags["ceph.cephx_lockbox_secret"]); err != nil {
+			return err
+		}
+	}
+	return prime(ctx, runner, req, paths)
+}
+
+// readTags reads the tags of the OSD's data volume. One of them is the key to its
+// lockbox: they must not be logged.
+func readTags(ctx context.Context, runner Runner, data device.Found) (map[string]string, error) {
+	out, err := runner.Run(ctx, "lvs", "--noheadings", "--options", "lv_tags", data.VG+"/"+data.LV)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tags of %s/%s: %w", data.VG, data.LV, err)
+	}
+	tags := map[string]string{}
+	for t := range strings.SplitSeq(strings.TrimSpace(string(out)), ",") {
+		if k, v, ok := strings.Cut(t, "="); ok {
+			tags[k] = v
+		}
+	}
+	return tags, nil
+}
+
+// find brings the parts of the OSD together. Which there must be, the data volume's tags
+// say: an OSD is not started without its database.
+func find(ctx context.Context, runner Runner, req Request, seen inspect.Result, tags map[string]string) ([]piece, error) {
+	var pieces []piece
+	for _, role := range []device.Role{device.RoleBlock, device.RoleDB, device.RoleWAL} {
+		uuid := tags["ceph."+string(role)+"_uuid"]
+		i := slices.IndexFunc(seen.Found, func(f device.Found) bool {
+			return f.Mode == "lvm" && f.Role == role && f.UUID == req.UUID && f.FSID == req.FSID && f.ID == req.ID
+		})
+		switch {
+		case i >= 0:
+			f := seen.Found[i]
+			p := piece{role: role, path: f.Path, lv: request.LV{VG: f.VG, Name: f.LV, UUID: f.LVUUID}}
+			for _, below := range f.Devices {
+				if d := device.Find(seen.Devices, below); d >= 0 {
+					p.rotational = p.rotational || seen.Devices[d].Rotational
+				}
+			}
+			pieces = append(pieces, p)
+		case uuid != "" && role != device.RoleBlock:
+			p, err := partition(ctx, runner, role, uuid)
+			if err != nil {
+				return nil, err
+			}
+			pieces = append(pieces, p)
+		}
+	}
+	return pieces, nil
+}
+
+// partition finds a database or WAL that is no volume.
+func partition(ctx context.Context, runner Runner, role device.Role, uuid string) (piece, error) {
+	out, err := runner.Run(ctx, "blkid", "-t", "PARTUUID="+uuid, "-o", "device")
+	found := strings.Fields(string(out))
+	if err != nil || len(found) != 1 {
+		return piece{}, errors.Join(fmt.Errorf("the %s of the OSD, a volume or partition with the uuid %s, is not on this node", role, uuid), err)
+	}
+	return piece{role: role, path: found[0], lv: request.LV{UUID: uuid}}, nil
+}
+
+// awake makes the volumes devices: after a restart of the node nobody may have done so.
+// Others in their groups are left as they are, since one that is broken must not keep
+// this OSD down.
+func awake(ctx context.Context, runner Runner, pieces []piece) error {
+	var volumes []string
+	for _, p := range pieces {
+		if p.lv.Name != "" {
+			volumes = append(volumes, p.lv.VG+"/"+p.lv.Name)
+		}
+	}
+	if _, err := runner.Run(ctx, "lvchange", append([]string{"--activate", "y"}, volumes...)...); err != nil {
+		return fmt.Errorf("activating the volumes: %w", err)
+	}
+	return nil
+}
+
+// open opens the dm-crypt mappings of the parts and returns the paths to use. A mapping
+// that is open already serves as it is; then no mon is asked for the key.
+func open(ctx context.Context, node Node, runner Runner, req Request, pieces []piece, lockbox string) (map[device.Role]string, error) {
+	paths := map[device.Role]string{}
+	key := ""
+	for _, p := range pieces {
+		there, err := node.Open([]request.LV{p.lv})
+		if err != nil {
+			return nil, err
+		}
+		if len(there) > 0 {
+			paths[p.role] = "/dev/mapper/" + there[0].Name
+			continue
+		}
+		if key == "" {
+			if key, err = fetchKey(ctx, runner, req, lockbox); err != nil {
+				return nil, err
+			}
+		}
+		args := []string{"--key-file", "-", "--allow-discards", "luksOpen", p.path, p.lv.UUID}
+		if !p.rotational {
+			args = append(args, "--perf-no_read_workqueue", "--perf-no_write_workqueue")
+		}
+		if _, err := runner.Feed(ctx, []byte(key), "cryptsetup", args...); err != nil {
+			return nil, fmt.Errorf("opening %s with its key: %w", p.path, err)
+		}
+		if there, err = node.Open([]request.LV{p.lv}); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(there, func(m crypt.Mapping) bool { return m.Name == p.lv.UUID }) {
+			return nil, fmt.Errorf("opening %s: cryptsetup has ended well, and there is no mapping", p.path)
+		}
+		paths[p.role] = "/dev/mapper/" + p.lv.UUID
+	}
+	return paths, nil
+}
+
+// fetchKey asks the mons for the key of an encrypted OSD's volumes, as its lockbox: a
+// user that may do nothing else, whose own key is with the volume.
+func fetchKey(ctx context.Context, runner Runner, req Request, lockbox string) (string, error) {
+	if lockbox == "" {
+		return "", errors.New("the OSD is encrypted, and its data volume does not carry the key to its lockbox")
+	}
+	user := "client.osd-lockbox." + req.UUID
+	ring, err := os.CreateTemp(req.Dir, "lockbox-")
+	if err != nil {
+		return "", fmt.Errorf("writing the key of %s: %w", user, err)
+	}
+	defer func() { _ = os.Remove(ring.Name()) }()
+	_, err = ring.WriteString(cephconf.Keyring(user, lockbox))
+	if err = errors.Join(err, ring.Close()); err != nil {
+		return "", fmt.Errorf("writing the key of %s: %w", user, err)
+	}
+	out, err := runner.Run(ctx, "ceph", "--name", user, "--keyring", ring.Name(), "--connect-timeout", "60", "config-key", "get", "dm-crypt/osd/"+req.UUID+"/luks")
+	if err != nil {
+		return "", fmt.Errorf("asking the mons for the key of osd.%d: %w", req.ID, err)
+	}
+	key := strings.TrimSpace(string(out))
+	if key == "" {
+		return "", fmt.Errorf("asking the mons for the key of osd.%d: the answer is empty", req.ID)
+	}
+	return key, nil
+}
+
+// prime writes the directory from the label of the data and links the parts.
+func prime(ctx context.Context, runner Runner, req Request, paths map[device.Role]string) error {
+	// ceph-bluestore-tool would write through links that an earlier start has left.
+	for _, name := range links() {
+		if err := unlink(filepath.Join(req.Dir, name)); err != nil {
+			return err
+		}
+	}
+	if _, err := runner.Run(ctx, "ceph-bluestore-tool", "prime-osd-dir", "--dev", paths[device.RoleBlock], "--path", req.Dir, "--no-mon-config"); err != nil {
+		return err
+	}
+	if err := check(req); err != nil {
+		return err
+	}
+	for role, path := range paths {
+		if err := relink(path, filepath.Join(req.Dir, links()[role])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check reads for whom the directory was written: tags can be wrong, the label is not.
+func check(req Request) error {
+	for file, want := range map[string]string{"whoami": strconv.Itoa(req.ID), "fsid": req.UUID, "ceph_fsid": req.FSID} {
+		b, err := os.ReadFile(filepath.Join(req.Dir, file)) //nolint:gosec // a fixed file of the OSD's directory
+		if err != nil {
+			return fmt.Errorf("reading what the directory was written for: %w", err)
+		}
+		if got := strings.TrimSpace(string(b)); got != want {
+			return fmt.Errorf("the directory was written for another OSD: its %s is %s, not %s", file, got, want)
+		}
+	}
+	return nil
+}
+
+// unlink removes a link, and nothing else.
+func unlink(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("clearing the OSD's directory: %w", err)
+	}
+	if st.Mode()&os.ModeSymlink == 0 {
+		return fmt.Errorf("clearing the OSD's directory: %s is not a link; it is left alone", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("clearing the OSD's directory: %w", err)
+	}
+	return nil
+}
