@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -336,6 +337,12 @@ func (n *node) provision(disks []string, config map[string]any, pending ...map[s
 	for _, d := range disks {
 		named = append(named, map[string]any{"ref": d, "config": config})
 	}
+	return n.provisionNamed(named, pending...)
+}
+
+// provisionNamed asks for OSDs on disks with a configuration each.
+func (n *node) provisionNamed(named []map[string]any, pending ...map[string]any) []osd {
+	n.t.Helper()
 	req := n.base(map[string]any{"selection": map[string]any{"named": named}})
 	if len(pending) > 0 {
 		req["pending"] = pending
@@ -439,11 +446,12 @@ func (n *node) request(o osd, device, serial string, others []osd) map[string]an
 		"osd": o.ID, "oldUUID": o.UUID, "device": device, "serial": serial, "mode": o.Mode, "encrypted": o.Encrypted,
 		"deviceClass": "ssd", "minSize": 9 * guesttest.GiB,
 	})
-	if o.DB != nil {
-		req["db"] = o.DB.lv()
-	}
-	if o.WAL != nil {
-		req["wal"] = o.WAL.lv()
+	for key, p := range map[string]*part{"db": o.DB, "wal": o.WAL} {
+		if p != nil {
+			lv := p.lv()
+			lv["device"] = p.ByID
+			req[key] = lv
+		}
 	}
 	var siblings []map[string]any
 	for _, s := range others {
@@ -470,8 +478,9 @@ func (n *node) replace(req map[string]any, result, reason string) replaced {
 	return r
 }
 
-// heads are the first 4 KiB and the tags of volumes, as sha256sum and lvs see them.
-func (n *node) heads(osds ...osd) string {
+// heads are the beginnings and the tags of volumes, as sha256sum and lvs see them. Of
+// an OSD that runs only the first 4 KiB stay as they are: what follows is BlueFS's.
+func (n *node) heads(size int, osds ...osd) string {
 	n.t.Helper()
 	var all strings.Builder
 	for _, o := range osds {
@@ -480,7 +489,7 @@ func (n *node) heads(osds ...osd) string {
 				continue
 			}
 			path := "/dev/" + p.VG + "/" + p.LV
-			guesttest.Must(n.t, n.g, "dd", "if="+path, "of=/run/castellan/head", "bs=4096", "count=1", "iflag=direct")
+			guesttest.Must(n.t, n.g, "dd", "if="+path, "of=/run/castellan/head", "bs="+strconv.Itoa(size), "count=1", "iflag=direct")
 			all.WriteString(path + " " + strings.Fields(guesttest.Must(n.t, n.g, "sha256sum", "/run/castellan/head"))[0] + " ")
 			all.WriteString(strings.TrimSpace(guesttest.Must(n.t, n.g, "lvs", "--noheadings", "-o", "lv_uuid,lv_size,lv_tags", p.VG+"/"+p.LV)) + "\n")
 		}
@@ -541,4 +550,99 @@ func (n *node) background(argv ...string) (stop func()) {
 		_, _ = n.g.Run(ctx, agent.Command{Argv: argv, Stdout: io.Discard, Stderr: io.Discard})
 	}()
 	return func() { cancel(); <-done }
+}
+
+// abandon does what the operator does when the user gives up a slot: purge the id, and
+// remove the volumes that it had on a shared device. It must not remove others.
+func (n *node) abandon(o osd, others ...osd) {
+	n.t.Helper()
+	_, err := n.c.Ceph(n.t.Context(), "osd", "purge", strconv.Itoa(o.ID), "--yes-i-really-mean-it")
+	n.ok(err)
+	shared := func(o osd) map[string]any {
+		var all []map[string]any
+		for _, p := range []*part{o.DB, o.WAL} {
+			if p != nil {
+				all = append(all, p.lv())
+			}
+		}
+		return map[string]any{"osd": o.ID, "uuid": o.UUID, "lvs": all}
+	}
+	before := n.volumes()
+	for _, other := range others {
+		// Another's volumes, claimed for this OSD.
+		req := shared(other)
+		req["osd"], req["uuid"] = o.ID, o.UUID
+		if out, ok := n.run("zap", req); ok || !strings.Contains(out, "left alone") {
+			n.t.Errorf("the volumes of osd.%d were not refused: %s", other.ID, out)
+		}
+	}
+	if now := n.volumes(); !slices.Equal(now, before) {
+		n.t.Errorf("volumes %v, before %v", now, before)
+	}
+	n.must("zap", shared(o))
+	gone := []string{o.DB.VG + "/" + o.DB.LV}
+	if o.WAL != nil {
+		gone = append(gone, o.WAL.VG+"/"+o.WAL.LV)
+	}
+	want := slices.DeleteFunc(before, func(v string) bool { return slices.Contains(gone, v) })
+	if now := n.volumes(); !slices.Equal(now, want) {
+		n.t.Errorf("after osd.%d was given up there are the volumes %v, want %v", o.ID, now, want)
+	}
+	n.must("zap", shared(o)) // what is gone is no error
+}
+
+// volumes are the names of all volumes.
+func (n *node) volumes() []string {
+	n.t.Helper()
+	names := strings.Fields(guesttest.Must(n.t, n.g, "lvs", "--noheadings", "--separator", "/", "--options", "vg_name,lv_name"))
+	slices.Sort(names)
+	return names
+}
+
+// restart ends with what a restart of the machine leaves of OSDs: no daemon, no mapping,
+// no active volume, no directory.
+func (n *node) restart(osds ...osd) {
+	n.t.Helper()
+	for _, o := range osds {
+		n.ok(n.c.StopOSD(n.t.Context(), o.ID, false))
+	}
+	for _, o := range osds {
+		n.reboot(o)
+		guesttest.Must(n.t, n.g, "rm", "-rf", fmt.Sprintf("/var/lib/ceph/osd/ceph-%d", o.ID))
+	}
+}
+
+// likeCephVolume compares the OSDs on volumes, as the node has reported them, with
+// ceph-volume's listing.
+func (n *node) likeCephVolume() {
+	n.t.Helper()
+	var doc map[string][]struct {
+		LV   string `json:"lv_name"`
+		VG   string `json:"vg_name"`
+		UUID string `json:"lv_uuid"`
+		Size string `json:"lv_size"`
+		Type string
+		Tags map[string]string
+	}
+	n.ok(json.Unmarshal([]byte(guesttest.Must(n.t, n.g, "ceph-volume", "lvm", "list", "--format", "json")), &doc))
+	theirs, ours := map[string]bool{}, map[string]bool{}
+	for id, parts := range doc {
+		for _, p := range parts {
+			theirs[strings.Join([]string{id, p.Tags["ceph.osd_fsid"], p.Type, p.VG, p.LV, p.UUID, p.Size, p.Tags["ceph.encrypted"]}, " ")] = true
+		}
+	}
+	for _, o := range n.osds() {
+		if o.Mode != "lvm" {
+			continue
+		}
+		for kind, p := range map[string]*part{"block": &o.Data, "db": o.DB, "wal": o.WAL} {
+			if p != nil {
+				encrypted := map[bool]string{true: "1", false: "0"}[o.Encrypted]
+				ours[strings.Join([]string{strconv.Itoa(o.ID), o.UUID, kind, p.VG, p.LV, p.LVUUID, strconv.FormatUint(p.Size, 10), encrypted}, " ")] = true
+			}
+		}
+	}
+	if !maps.Equal(theirs, ours) {
+		n.t.Errorf("reported are %v, ceph-volume lists %v", ours, theirs)
+	}
 }

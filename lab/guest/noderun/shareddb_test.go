@@ -38,10 +38,10 @@ func sharedDB(t *testing.T, encrypted bool) {
 	old := n.osd(0)
 	slot := n.destroy(old, []string{"serial DISK1", "serial DISK2", "serial DISK3", "serial DISK4"})
 	t.Logf("MEASURED out to destroyed %.1fs", time.Since(began).Seconds())
-	siblings, heads, upFrom := osds[1:], n.heads(osds[1:]...), n.upFrom()
+	siblings, heads, upFrom := osds[1:], n.heads(4096, osds[1:]...), n.upFrom()
 	check := func(when string) {
 		t.Helper()
-		if got := n.heads(siblings...); got != heads {
+		if got := n.heads(4096, siblings...); got != heads {
 			t.Errorf("%s: the siblings' volumes have changed:\n%s\n%s", when, heads, got)
 		}
 		if got := n.upFrom(); got[1] != upFrom[1] || got[2] != upFrom[2] {

@@ -7,15 +7,17 @@ import (
 )
 
 // TestNeverStarted replaces the disk of an OSD that was made and never ran, on a shared
-// database device: first as it should go, then with a mkfs that fails once.
+// database device: first as it should go, then with a mkfs that fails once; then its
+// slot is given up.
 func TestNeverStarted(t *testing.T) {
 	n := start(t, "short", 3)
 	osds := n.provision([]string{"/dev/ubdb", "/dev/ubdc"}, map[string]any{"MetadataDevice": "/dev/ubdd", "DatabaseSizeMB": 2048})
 	if len(osds) != 2 {
 		t.Fatalf("%+v", osds)
 	}
+	n.likeCephVolume()
 	old := n.osd(0)
-	heads := n.heads(n.osd(1))
+	heads := n.heads(1<<20, n.osd(1))
 	swap := func(pull, add string) map[string]any {
 		t.Helper()
 		n.redestroy(0)
@@ -27,7 +29,7 @@ func TestNeverStarted(t *testing.T) {
 	}
 	same := func(when string) {
 		t.Helper()
-		if got := n.heads(n.osd(1)); got != heads {
+		if got := n.heads(1<<20, n.osd(1)); got != heads {
 			t.Errorf("%s: the sibling's volumes have changed:\n%s\n%s", when, heads, got)
 		}
 	}
@@ -52,4 +54,39 @@ func TestNeverStarted(t *testing.T) {
 	same("after mkfs failed")
 	n.replace(req, "done", "")
 	same("at the end")
+	n.redestroy(0)
+	n.abandon(n.osd(0), n.osd(1))
+	same("after the slot was given up")
+}
+
+// TestOwnDatabaseDevice lets mkfs fail for an OSD whose database has a device to itself:
+// ceph-volume's rollback takes the whole volume group.
+func TestOwnDatabaseDevice(t *testing.T) {
+	n := start(t, "owndb", 2)
+	osds := n.provision([]string{"/dev/ubdb"}, map[string]any{"MetadataDevice": "/dev/ubdc"})
+	if len(osds) != 1 || osds[0].DB == nil {
+		t.Fatalf("%+v", osds)
+	}
+	old := osds[0]
+	n.redestroy(0)
+	_, err := n.g.PullDisk(t.Context(), old.Data.Serial)
+	n.ok(err)
+	d, err := n.g.AddDisk(t.Context(), 10*guesttest.GiB, "NEW1")
+	n.ok(err)
+	req := n.request(old, d.ByID(), "NEW1", nil)
+	guesttest.Must(t, n.g, "mount", "--bind", "/usr/bin/false", "/usr/bin/ceph-osd")
+	r := n.replace(req, "failed", "PrepareFailed")
+	guesttest.Must(t, n.g, "umount", "/usr/bin/ceph-osd")
+	if len(r.Remade) != 1 || r.Remade[0] != old.DB.VG+"/"+old.DB.LV {
+		t.Errorf("remade %v", r.Remade)
+	}
+	// The same, cut off before anything was put in order.
+	guesttest.Must(t, n.g, "vgremove", "--yes", old.DB.VG)
+	guesttest.Must(t, n.g, "pvremove", "--yes", "/dev/ubdc")
+	if r = n.replace(req, "done", ""); len(r.Remade) != 1 {
+		t.Errorf("remade %v", r.Remade)
+	}
+	if fresh := n.osd(0); fresh.DB == nil || fresh.DB.VG != old.DB.VG || fresh.DB.LV != old.DB.LV || fresh.DB.Size != old.DB.Size || fresh.Data.Serial != "NEW1" {
+		t.Errorf("osd.0 is %+v, DB %+v, was %+v", fresh, fresh.DB, old.DB)
+	}
 }
