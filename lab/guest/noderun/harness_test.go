@@ -39,6 +39,8 @@ import (
 const (
 	// envBin says where castellan-node is; without it, it is built.
 	envBin = "CASTELLAN_BIN"
+	// envVerbose prints what castellan-node says also when all is well.
+	envVerbose = "CASTELLAN_TEST_VERBOSE"
 	// envServe makes this program the API server of a guest: the directory with its
 	// certificate, in which it keeps the ConfigMap.
 	envServe = "CASTELLAN_TEST_SERVE"
@@ -258,7 +260,7 @@ func (n *node) runCtx(ctx context.Context, command string, req map[string]any) (
 	if exit.Code != 0 {
 		n.t.Logf("%s: %s", command, last[len(last)-1])
 	}
-	if os.Getenv("CASTELLAN_TEST_VERBOSE") != "" {
+	if os.Getenv(envVerbose) != "" {
 		n.t.Logf("%s\n%s\n%s", command, out.String(), errOut.String())
 	}
 	return out.String() + errOut.String(), exit.Code == 0
@@ -624,7 +626,13 @@ func (n *node) likeCephVolume() {
 		Type string
 		Tags map[string]string
 	}
-	n.ok(json.Unmarshal([]byte(guesttest.Must(n.t, n.g, "ceph-volume", "lvm", "list", "--format", "json")), &doc))
+	list := guesttest.Must(n.t, n.g, "ceph-volume", "lvm", "list", "--format", "json")
+	n.ok(json.Unmarshal([]byte(list), &doc))
+	if os.Getenv(envVerbose) != "" {
+		// What the parsers' testdata is made of.
+		n.t.Logf("CAPTURED lvs\n%s", guesttest.Must(n.t, n.g, "lvs", "--reportformat", "json", "--units", "b", "--nosuffix", "--options", "vg_name,lv_name,lv_uuid,lv_size,lv_tags,lv_path,devices"))
+		n.t.Logf("CAPTURED lvm list\n%s", list)
+	}
 	theirs, ours := map[string]bool{}, map[string]bool{}
 	for id, parts := range doc {
 		for _, p := range parts {
