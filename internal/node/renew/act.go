@@ -259,7 +259,7 @@ func (j *job) lvm(ctx context.Context, name string, args ...string) error {
 
 // remake makes a database volume again where it was, with the size that it had.
 func (j *job) remake(ctx context.Context, lv request.LV) error {
-	err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--size", strconv.FormatUint(lv.Size, 10)+"b", "--name", lv.Name, "--addtag", RemadeTag+"="+j.req.OldUUID, lv.VG)
+	err := j.lvm(ctx, "lvcreate", "--yes", "--wipesignatures", "y", "--size", strconv.FormatUint(lv.Size, 10)+"b", "--name", lv.Name, "--addtag", volume.RemadeTag+"="+j.req.OldUUID, lv.VG)
 	if err != nil {
 		return fmt.Errorf("making %s/%s again: %w", lv.VG, lv.Name, err)
 	}

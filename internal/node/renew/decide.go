@@ -12,10 +12,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
-// RemadeTag marks a database volume that was made again, with the uuid of the OSD that
-// it was made for: its own uuid is not the recorded one.
-const RemadeTag = "castellan.replaces"
-
 // facts are one look at the node and at Ceph's map.
 type facts struct {
 	seen inspect.Result
@@ -233,7 +229,7 @@ func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing 
 		}
 		return true, nil
 	}
-	remade := lv.Tags[RemadeTag] == req.OldUUID
+	remade := lv.Tags[volume.RemadeTag] == req.OldUUID
 	owner := lv.OSDUUID()
 	switch {
 	case want.UUID != "" && lv.UUID != want.UUID && !remade:

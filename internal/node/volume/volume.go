@@ -30,6 +30,10 @@ func VGsArgs() []string {
 // secretTag holds a key.
 const secretTag = "ceph.cephx_lockbox_secret"
 
+// RemadeTag marks a database volume that was made again, with the uuid of the OSD that
+// it was made for: its own uuid is not the recorded one.
+const RemadeTag = "castellan.replaces"
+
 // LV is a logical volume.
 type LV struct {
 	VG, Name, UUID string

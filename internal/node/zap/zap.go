@@ -1,14 +1,15 @@
 // Package zap removes the volumes that a purged OSD has left on a device that it
 // shared with others.
 //
-// It must not remove a volume on the strength of its name: the volume's own uuid and
-// its tags have to say that it is this OSD's.
+// It must not remove a volume on the strength of its name: the volume's own uuid or
+// its tags have to say that it is this OSD's, and nobody may have it open.
 package zap
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
@@ -35,17 +36,10 @@ func Run(ctx context.Context, closer Closer, runner run.Runner, req request.Zap)
 	}
 	var failures []error
 	for _, lv := range gone {
-		// The head goes first: what is made here next must not look like this OSD.
-		if _, err := runner.Run(ctx, "wipefs", "--all", lv.Path); err != nil {
-			failures = append(failures, fmt.Errorf("wiping %s: %w", lv.Full(), err))
-			continue
-		}
-		if _, err := runner.Run(ctx, "lvremove", "--yes", lv.Full()); err != nil {
-			failures = append(failures, fmt.Errorf("removing %s: %w", lv.Full(), err))
-		}
+		failures = append(failures, remove(ctx, runner, lv))
 	}
-	if len(failures) > 0 {
-		return errors.Join(failures...)
+	if err := errors.Join(failures...); err != nil {
+		return err
 	}
 	left, err := find(ctx, runner, req)
 	if err == nil && len(left) > 0 {
@@ -54,8 +48,31 @@ func Run(ctx context.Context, closer Closer, runner run.Runner, req request.Zap)
 	return err
 }
 
+// remove removes a volume. That it can be deactivated is the proof that nobody has it
+// open; for wiping it has to be a device, which nobody may have made it since the node's
+// start. The head goes first: what is made here next must not look like this OSD.
+func remove(ctx context.Context, runner run.Runner, lv volume.LV) error {
+	for _, step := range []struct{ doing, name, args string }{
+		{"proving that nobody uses", "lvchange", "--activate n"},
+		{"activating", "lvchange", "--activate y"},
+		{"wiping", "wipefs", "--all"},
+		{"removing", "lvremove", "--yes"},
+	} {
+		target := lv.Full()
+		if step.name == "wipefs" {
+			target = lv.Path
+		}
+		if _, err := runner.Run(ctx, step.name, append(strings.Fields(step.args), target)...); err != nil {
+			return fmt.Errorf("%s %s: %w", step.doing, lv.Full(), err)
+		}
+	}
+	return nil
+}
+
 // find returns those of the volumes that are there, and an error if one is not this
-// OSD's.
+// OSD's. Of failed attempts to replace the OSD's disk there can be a volume with the
+// recorded uuid that is tagged for the attempt, which has the same id, and one that was
+// made again, which says so.
 func find(ctx context.Context, runner run.Runner, req request.Zap) ([]volume.LV, error) {
 	out, err := runner.Run(ctx, "lvs", volume.LVsArgs()...)
 	if err != nil {
@@ -68,11 +85,17 @@ func find(ctx context.Context, runner run.Runner, req request.Zap) ([]volume.LV,
 	var found []volume.LV
 	for _, want := range req.LVs {
 		lv := volume.FindLV(all, want.VG, want.Name)
+		if lv == nil {
+			continue
+		}
+		remade := lv.Tags[volume.RemadeTag] == req.UUID
+		recorded := want.UUID != "" && lv.UUID == want.UUID
 		switch {
-		case lv == nil:
-		case want.UUID != "" && lv.UUID != want.UUID:
+		case want.UUID != "" && !recorded && !remade:
 			return nil, fmt.Errorf("%s has the uuid %s, the recorded one had %s: it is left alone", lv.Full(), lv.UUID, want.UUID)
-		case lv.OSDUUID() != req.UUID || lv.OSD() != req.OSD:
+		case remade && lv.OSDUUID() == "":
+			found = append(found, *lv)
+		case lv.OSD() != req.OSD || lv.OSDUUID() != req.UUID && !recorded && !remade:
 			return nil, fmt.Errorf("%s is tagged as of osd.%d (uuid %q), not of osd.%d (%s): it is left alone", lv.Full(), lv.OSD(), lv.OSDUUID(), req.OSD, req.UUID)
 		default:
 			found = append(found, *lv)
