@@ -101,7 +101,8 @@ func replaceOSD(ctx context.Context, req request.Replace) error {
 	}
 	node := renew.Host{
 		Root: "/", Node: inspect.Node{Root: "/", Run: runner}, Host: cryptHost(),
-		Raw: &rawosd.Maker{Run: runner, Root: "/", FSID: req.FSID, UID: uid, GID: gid},
+		Raw:  &rawosd.Maker{Run: runner, Root: "/", FSID: req.FSID, UID: uid, GID: gid},
+		Keys: runner,
 	}
 	out, err := renew.Run(ctx, node, runner, req, time.Now)
 	if b, jerr := json.MarshalIndent(out.Replaced, "", " "); jerr == nil {

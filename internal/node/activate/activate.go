@@ -39,6 +39,11 @@ type Request struct {
 // Node lists the disks and the open dm-crypt mappings of volumes.
 type Node interface {
 	Look(ctx context.Context) (inspect.Result, error)
+	Mappings
+}
+
+// Mappings lists the open dm-crypt mappings of volumes.
+type Mappings interface {
 	Open(lvs []request.LV) ([]crypt.Mapping, error)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/run"
 )
 
 const (
@@ -104,7 +105,7 @@ func (n *node) Feed(_ context.Context, in []byte, name string, args ...string) (
 		n.fed = append(n.fed, string(in))
 	}
 	if n.fail != "" && strings.HasPrefix(line, n.fail) {
-		return nil, errors.New("exit status 1")
+		return nil, &run.Error{Name: name, Code: 2, Err: errors.New("exit status 2")}
 	}
 	switch name {
 	case "lvs":
@@ -190,6 +191,28 @@ func TestEncrypted(t *testing.T) {
 	}
 }
 
+func TestUnlock(t *testing.T) {
+	n := newNode(t)
+	n.encrypted, n.dir = true, t.TempDir()
+	seen, _ := n.Look(t.Context())
+	data := seen.Found[4]
+	for range 2 { // the second time it is open
+		if path, err := Unlock(t.Context(), n, n, n.dir, data); err != nil || path != "/dev/mapper/L-block" || n.open["L-db"] {
+			t.Errorf("%s, %v, open %v", path, err, n.open)
+		}
+	}
+	if len(n.fed) != 1 {
+		t.Errorf("opened %d times", len(n.fed))
+	}
+	clear(n.open)
+	for fail, other := range map[string]bool{"cryptsetup": true, "ceph": false} {
+		n.fail = fail
+		if _, err := Unlock(t.Context(), n, n, n.dir, data); err == nil || errors.Is(err, ErrKey) != other {
+			t.Errorf("%s failed: %v", fail, err)
+		}
+	}
+}
+
 func TestDatabaseOnAPartition(t *testing.T) {
 	n := newNode(t)
 	n.partition = true
@@ -237,9 +260,9 @@ func TestFailures(t *testing.T) {
 		"no devices":                 {func(n *node, _ *Request) { n.fail = "lvchange" }, "activating the volumes"},
 		"no lockbox":                 {func(n *node, _ *Request) { n.encrypted, n.tags = true, "ceph.encrypted=1" }, "key to its lockbox"},
 		"the mons are away":          {func(n *node, _ *Request) { n.encrypted, n.fail = true, "ceph --name" }, "asking the mons"},
-		"another key":                {func(n *node, _ *Request) { n.encrypted, n.fail = true, "cryptsetup" }, "opening /dev/ceph-data/osd-block"},
+		"another key":                {func(n *node, _ *Request) { n.encrypted, n.fail = true, "cryptsetup" }, "the key does not fit"},
 		"not opened":                 {func(n *node, _ *Request) { n.encrypted, n.lies = true, true }, "there is no mapping"},
-		"no label":                   {func(n *node, _ *Request) { n.fail = "ceph-bluestore-tool" }, "exit status 1"},
+		"no label":                   {func(n *node, _ *Request) { n.fail = "ceph-bluestore-tool" }, "exit status 2"},
 		"a file in the link's place": {func(n *node, _ *Request) {
 			n.fail = "none"
 			if err := errors.Join(os.MkdirAll(n.dir, 0o700), os.WriteFile(filepath.Join(n.dir, "block"), nil, 0o600)); err != nil {

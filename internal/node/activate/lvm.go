@@ -16,7 +16,14 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/request"
+	"github.com/castellan-storage/castellan/internal/node/run"
 )
+
+// ErrKey says that a volume does not open with the key that the mons have for its OSD.
+var ErrKey = errors.New("the key does not fit")
+
+// noKey is cryptsetup's exit code for a passphrase that fits no slot.
+const noKey = 2
 
 // links are the names in an OSD's directory of its parts.
 func links() map[device.Role]string {
@@ -59,7 +66,7 @@ func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspec
 		paths[p.role] = p.path
 	}
 	if data.Encrypted {
-		if paths, err = open(ctx, node, runner, req, pieces, tags["ceph.cephx_lockbox_secret"]); err != nil {
+		if paths, err = open(ctx, node, runner, req.Dir, req.UUID, pieces, tags["ceph.cephx_lockbox_secret"]); err != nil {
 			return err
 		}
 	}
@@ -140,7 +147,7 @@ func awake(ctx context.Context, runner Runner, pieces []piece) error {
 
 // open opens the dm-crypt mappings of the parts and returns the paths to use. A mapping
 // that is open already serves as it is; then no mon is asked for the key.
-func open(ctx context.Context, node Node, runner Runner, req Request, pieces []piece, lockbox string) (map[device.Role]string, error) {
+func open(ctx context.Context, node Mappings, runner Runner, dir, uuid string, pieces []piece, lockbox string) (map[device.Role]string, error) {
 	paths := map[device.Role]string{}
 	key := ""
 	for _, p := range pieces {
@@ -153,7 +160,7 @@ func open(ctx context.Context, node Node, runner Runner, req Request, pieces []p
 			continue
 		}
 		if key == "" {
-			if key, err = fetchKey(ctx, runner, req, lockbox); err != nil {
+			if key, err = fetchKey(ctx, runner, dir, uuid, lockbox); err != nil {
 				return nil, err
 			}
 		}
@@ -162,6 +169,9 @@ func open(ctx context.Context, node Node, runner Runner, req Request, pieces []p
 			args = append(args, "--perf-no_read_workqueue", "--perf-no_write_workqueue")
 		}
 		if _, err := runner.Feed(ctx, []byte(key), "cryptsetup", args...); err != nil {
+			if run.Exit(err) == noKey {
+				err = fmt.Errorf("%w: %w", ErrKey, err)
+			}
 			return nil, fmt.Errorf("opening %s with its key: %w", p.path, err)
 		}
 		if there, err = node.Open([]request.LV{p.lv}); err != nil {
@@ -175,14 +185,31 @@ func open(ctx context.Context, node Node, runner Runner, req Request, pieces []p
 	return paths, nil
 }
 
+// Unlock opens the mapping of an encrypted OSD's data volume with the key that the mons
+// have for the OSD, and returns its path; dir is for a file with a key meanwhile. ErrKey
+// says that this key does not open it.
+func Unlock(ctx context.Context, node Mappings, runner Runner, dir string, data device.Found) (string, error) {
+	tags, err := readTags(ctx, runner, data)
+	if err != nil {
+		return "", err
+	}
+	pieces := []piece{{role: device.RoleBlock, path: data.Path, lv: request.LV{VG: data.VG, Name: data.LV, UUID: data.LVUUID}}}
+	if err := awake(ctx, runner, pieces); err != nil {
+		return "", err
+	}
+	paths, err := open(ctx, node, runner, dir, data.UUID, pieces, tags["ceph.cephx_lockbox_secret"])
+	return paths[device.RoleBlock], err
+}
+
 // fetchKey asks the mons for the key of an encrypted OSD's volumes, as its lockbox: a
-// user that may do nothing else, whose own key is with the volume.
-func fetchKey(ctx context.Context, runner Runner, req Request, lockbox string) (string, error) {
+// user that may do nothing else, whose own key is with the volume. That key is in a file
+// in dir meanwhile.
+func fetchKey(ctx context.Context, runner Runner, dir, uuid, lockbox string) (string, error) {
 	if lockbox == "" {
 		return "", errors.New("the OSD is encrypted, and its data volume does not carry the key to its lockbox")
 	}
-	user := "client.osd-lockbox." + req.UUID
-	ring, err := os.CreateTemp(req.Dir, "lockbox-")
+	user := "client.osd-lockbox." + uuid
+	ring, err := os.CreateTemp(dir, "lockbox-")
 	if err != nil {
 		return "", fmt.Errorf("writing the key of %s: %w", user, err)
 	}
@@ -191,13 +218,13 @@ func fetchKey(ctx context.Context, runner Runner, req Request, lockbox string) (
 	if err = errors.Join(err, ring.Close()); err != nil {
 		return "", fmt.Errorf("writing the key of %s: %w", user, err)
 	}
-	out, err := runner.Run(ctx, "ceph", "--name", user, "--keyring", ring.Name(), "--connect-timeout", "60", "config-key", "get", "dm-crypt/osd/"+req.UUID+"/luks")
+	out, err := runner.Run(ctx, "ceph", "--name", user, "--keyring", ring.Name(), "--connect-timeout", "60", "config-key", "get", "dm-crypt/osd/"+uuid+"/luks")
 	if err != nil {
-		return "", fmt.Errorf("asking the mons for the key of osd.%d: %w", req.ID, err)
+		return "", fmt.Errorf("asking the mons for the key of OSD %s: %w", uuid, err)
 	}
 	key := strings.TrimSpace(string(out))
 	if key == "" {
-		return "", fmt.Errorf("asking the mons for the key of osd.%d: the answer is empty", req.ID)
+		return "", fmt.Errorf("asking the mons for the key of OSD %s: the answer is empty", uuid)
 	}
 	return key, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/castellan-storage/castellan/internal/node/activate"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/label"
 	"github.com/castellan-storage/castellan/internal/node/request"
@@ -115,7 +116,7 @@ func (j *job) made(ctx context.Context, f facts) (*device.Found, error) {
 		if o.Role != device.RoleBlock || o.ID != j.req.OSD || o.FSID != j.req.FSID || o.UUID != f.slotUUID {
 			continue
 		}
-		whole, err := j.whole(ctx, o, f)
+		whole, err := j.whole(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -126,22 +127,28 @@ func (j *job) made(ctx context.Context, f facts) (*device.Found, error) {
 	return nil, nil
 }
 
-// whole reports whether mkfs of an OSD has finished. Of an encrypted one whose mapping
-// is not open this cannot be told; it is then taken for whole, and its daemon tells.
-func (j *job) whole(ctx context.Context, o device.Found, f facts) (bool, error) {
+// whole reports whether mkfs of an OSD has finished. An encrypted one whose mapping is
+// not open is opened: one whose daemon could not be started is not whole.
+func (j *job) whole(ctx context.Context, o device.Found) (bool, error) {
 	path := o.Path
-	if o.Encrypted {
-		open, err := j.node.Open([]request.LV{{VG: o.VG, Name: o.LV, UUID: o.LVUUID}})
-		if err != nil {
+	if o.VG != "" {
+		if err := j.activate(ctx, o.VG); err != nil {
 			return false, err
 		}
-		if len(open) == 0 {
-			j.out.Warnings = append(j.out.Warnings, fmt.Sprintf("%s is closed: that its preparation was finished is not proven", o.Path))
-			return true, nil
+	}
+	if o.Encrypted {
+		head, err := j.node.Head(ctx, path)
+		if err != nil {
+			return false, fmt.Errorf("reading the header of the new osd.%d: %w", j.req.OSD, err)
 		}
-		path = "/dev/mapper/" + open[0].Name
-	} else if o.VG != "" {
-		if err := j.activate(ctx, o.VG); err != nil {
+		if !bytes.HasPrefix(head, []byte(luks)) {
+			return false, nil // it was tagged, and not encrypted yet
+		}
+		path, err = j.node.Unlock(ctx, o)
+		if errors.Is(err, activate.ErrKey) {
+			return false, nil
+		}
+		if err != nil {
 			return false, err
 		}
 	}

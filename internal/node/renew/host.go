@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/castellan-storage/castellan/internal/node/activate"
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
@@ -38,11 +39,18 @@ type Host struct {
 	Root string
 	// Raw makes plain OSDs; its notes are not used.
 	Raw *rawosd.Maker
+	// Keys runs what opens encrypted volumes.
+	Keys activate.Runner
 }
 
 // Renew implements Node.
 func (h Host) Renew(ctx context.Context, d device.Device, id int, uuid, class string) error {
 	return h.Raw.Renew(ctx, d, id, uuid, class)
+}
+
+// Unlock implements Node.
+func (h Host) Unlock(ctx context.Context, data device.Found) (string, error) {
+	return activate.Unlock(ctx, h, h.Keys, filepath.Join(h.Root, rawosd.Dir), data)
 }
 
 // bounded runs a read or write of a device, and gives up on one that hangs: the

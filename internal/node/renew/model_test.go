@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/castellan-storage/castellan/internal/node/activate"
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
@@ -35,6 +36,8 @@ type lv struct {
 	tags map[string]string
 	dev  string
 	head []byte
+	// half: mkfs in an encrypted volume has not finished.
+	half bool
 }
 
 // world is a node and a Ceph that behave like what was captured of real ones: the
@@ -193,7 +196,8 @@ func (w *world) Head(_ context.Context, path string) ([]byte, error) {
 		return make([]byte, HeadSize), nil
 	}
 	if full, ok := w.open[strings.TrimPrefix(path, "/dev/mapper/")]; ok {
-		return labelOf(w.lvs[full].tags["ceph.osd_fsid"], 5, true), nil
+		l := w.lvs[full]
+		return labelOf(l.tags["ceph.osd_fsid"], 5, !l.half), nil
 	}
 	if l := w.lvs[strings.TrimPrefix(path, "/dev/")]; l != nil {
 		return l.head, nil
@@ -230,6 +234,19 @@ func (w *world) Renew(_ context.Context, d device.Device, id int, uuid, _ string
 	w.raw[d.Path] = labelOf(uuid, 5, true)
 	w.made++
 	return w.call("made")
+}
+
+// Unlock opens what is encrypted with the key of the OSD that it is tagged for.
+func (w *world) Unlock(_ context.Context, data device.Found) (string, error) {
+	l := w.lvs[data.VG+"/"+data.LV]
+	if err := w.call("unlock " + data.Path); err != nil {
+		return "", err
+	}
+	if !strings.HasPrefix(string(l.head), luks+data.UUID) {
+		return "", activate.ErrKey
+	}
+	w.open[l.uuid] = data.VG + "/" + data.LV
+	return "/dev/mapper/" + l.uuid, nil
 }
 
 func (w *world) Open(lvs []request.LV) ([]crypt.Mapping, error) {

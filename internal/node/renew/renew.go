@@ -45,6 +45,9 @@ type Node interface {
 	Erase(ctx context.Context, path string) error
 	// Renew makes a plain OSD of a blank disk under the id of a destroyed one.
 	Renew(ctx context.Context, d device.Device, id int, uuid, class string) error
+	// Unlock opens the mapping of an encrypted OSD's data volume, where it is not open,
+	// and gives its path. activate.ErrKey says that the OSD's key does not open it.
+	Unlock(ctx context.Context, data device.Found) (string, error)
 	Open(lvs []request.LV) ([]crypt.Mapping, error)
 	Close(ctx context.Context, lvs []request.LV) ([]string, error)
 }

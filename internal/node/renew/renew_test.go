@@ -308,21 +308,13 @@ func TestCephVolumeIsKilled(t *testing.T) {
 				w.vgs[vg] = newDev
 				w.lvs[vg+"/"+lvName] = &lv{uuid: "HALF", size: 100 * gib, dev: newDev, tags: tagsOf(5, w.uuid, "block", l[2]), head: half}
 				if l[2] {
-					w.lvs[vg+"/"+lvName].head = []byte(luks)
+					w.lvs[vg+"/"+lvName].head, w.lvs[vg+"/"+lvName].half = []byte(luks+w.uuid), true
 				}
 			} else {
 				w.raw[newDev] = half
 			}
 			if l[1] {
 				w.lvs["fast/db5"].tags = tagsOf(5, w.uuid, "db", l[2])
-			}
-			if l[2] && l[0] {
-				// Its mapping is closed: that it is not whole cannot be told, so the daemon tells.
-				out, err := Run(t.Context(), w, w, r, now)
-				if err != nil || len(out.Warnings) == 0 {
-					t.Errorf("%+v, %v", out.Replaced, err)
-				}
-				return
 			}
 			out, err := Run(t.Context(), w, w, r, now)
 			if err == nil || out.Reason != request.SlotClaimed {
@@ -368,6 +360,36 @@ func TestPlain(t *testing.T) {
 			}
 			if slices.ContainsFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
 				t.Error("ceph-volume was run")
+			}
+		})
+	}
+}
+
+// An encrypted OSD whose mapping is closed is whole only if its own key opens it and
+// mkfs has finished in it.
+func TestClosedMapping(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(l *lv)
+		whole  bool
+	}{
+		"whole":         {func(*lv) {}, true},
+		"half a store":  {func(l *lv) { l.half = true }, false},
+		"the old key":   {func(l *lv) { l.head = []byte(luks + "old") }, false},
+		"not encrypted": {func(l *lv) { l.head = nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("lvm", true, true)
+			r := ask("lvm", true, true)
+			first, err := Run(t.Context(), w, w, r, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vg, lvName := names(r, oldID)
+			clear(w.open)
+			c.change(w.lvs[vg+"/"+lvName])
+			out, err := Run(t.Context(), w, w, r, now)
+			if c.whole && (err != nil || out.UUID != first.UUID || w.made != 1) || !c.whole && (err == nil || out.Reason != request.SlotClaimed) {
+				t.Errorf("%+v, %v", out.Replaced, err)
 			}
 		})
 	}

@@ -223,7 +223,7 @@ func (c *Cluster) JSON(ctx context.Context, into any, command ...string) error {
 
 // Ceph runs the ceph program and returns its standard output.
 func (c *Cluster) Ceph(ctx context.Context, args ...string) (string, error) {
-	return c.run(ctx, append([]string{"ceph", "--connect-timeout", "30"}, args...)...)
+	return c.run(ctx, append([]string{"ceph", "--connect-timeout", "120"}, args...)...)
 }
 
 // CreatePool makes a replicated pool for the given application with 8 PGs.

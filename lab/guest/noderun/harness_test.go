@@ -51,6 +51,9 @@ const (
 	bootRing = "/var/lib/ceph/bootstrap-osd/ceph.keyring"
 )
 
+// patience bounds waiting for Ceph. A guest has one processor, and shares that.
+const patience = 10 * time.Minute
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(envServe); dir != "" {
 		if err := serve(dir, os.Args[1]); err != nil {
@@ -367,7 +370,7 @@ func (n *node) up(osds ...osd) {
 
 func (n *node) wait(f func(ctx context.Context) error) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
 	n.ok(f(ctx))
 }
@@ -395,7 +398,7 @@ func (n *node) destroy(o osd, before []string) map[string]any {
 	ctx := n.t.Context()
 	_, err := n.c.Ceph(ctx, "osd", "out", id)
 	n.ok(err)
-	n.poll("osd."+id+" to be safe to destroy", 3*time.Minute, func() error {
+	n.poll("osd."+id+" to be safe to destroy", patience, func() error {
 		var safe struct {
 			Safe []int `json:"safe_to_destroy"`
 		}
@@ -421,9 +424,8 @@ func (n *node) destroy(o osd, before []string) map[string]any {
 // redestroy destroys the id again, as after an attempt that was cut off.
 func (n *node) redestroy(id int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
-	defer cancel()
-	n.poll(fmt.Sprintf("osd.%d to be destroyed", id), time.Minute, func() error {
+	ctx := n.t.Context()
+	n.poll(fmt.Sprintf("osd.%d to be destroyed", id), patience, func() error {
 		_, err := n.c.Ceph(ctx, "osd", "destroy", fmt.Sprintf("osd.%d", id), "--yes-i-really-mean-it")
 		return err
 	})

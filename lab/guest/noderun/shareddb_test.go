@@ -172,7 +172,7 @@ func (n *node) killed(req map[string]any) {
 		defer close(done)
 		n.runCtx(ctx, "replace", req)
 	}()
-	n.poll("mkfs", 3*time.Minute, func() error {
+	n.poll("mkfs", patience, func() error {
 		res, err := n.g.Exec(n.t.Context(), "pgrep", "-f", "ceph-osd.*--mkfs")
 		if err == nil && res.ExitCode != 0 {
 			err = errors.New("it does not run")
