@@ -61,7 +61,7 @@ func newFake(answers map[string]guest.Result) *fakeGuest {
 }
 
 func TestBootstrap(t *testing.T) {
-	g := newFake(map[string]guest.Result{"ceph --connect-timeout 30 mgr stat": {Stdout: `{"available":true}`}})
+	g := newFake(map[string]guest.Result{"ceph --connect-timeout 120 mgr stat": {Stdout: `{"available":true}`}})
 	var steps []string
 	c, err := Bootstrap(t.Context(), g, func(name string, _ time.Duration) { steps = append(steps, name) })
 	if err != nil {
