@@ -359,7 +359,7 @@ func update(seen Seen, outdated []*appsv1.Deployment, p *kit.Plan) {
 		return
 	}
 	for other, d := range seen.Live {
-		if other != id && d.Status.ReadyReplicas < 1 && !broken {
+		if other != id && !pods.RolledOut(d) && !broken {
 			p.Wait = &kit.Wait{Reason: "MgrStarting", Message: "mgr " + id + " is updated when mgr " + other + " is ready", For: 5 * time.Second}
 			return
 		}

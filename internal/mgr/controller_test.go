@@ -49,6 +49,30 @@ func TestBrokenMgrsAreUpdatedAtOnce(t *testing.T) {
 	}
 }
 
+// The Deployment of a mgr that was just changed still says that its pod is ready: that is
+// the pod which is about to go.
+func TestAMgrWaitsForTheOneThatWasJustChanged(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		status appsv1.DeploymentStatus
+		want   bool
+	}{
+		{"nobody has seen the change", appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1}, false},
+		{"the old pod runs", appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, ReadyReplicas: 1}, false},
+		{"the old pod is gone", appsv1.DeploymentStatus{ObservedGeneration: 2}, false},
+		{"the new pod starts", appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1}, false},
+		{"the new pod is ready", appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1}, true},
+	} {
+		standby := deployment("b", 1)
+		standby.Generation, standby.Status = 2, tc.status
+		var p kit.Plan
+		update(Seen{Live: map[string]*appsv1.Deployment{"a": deployment("a", 1), "b": standby}, Stat: mgr.Stat{Active: "a"}}, []*appsv1.Deployment{deployment("a", 1)}, &p)
+		if got := len(p.Apply) == 1; got != tc.want {
+			t.Errorf("%s: the active mgr restarts: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
 // A mgr that is added during an upgrade comes after the mons, as those that are there.
 func TestANewMgrWaitsForTheMonsOfAnUpgrade(t *testing.T) {
 	cl := &cephv1.CephCluster{}

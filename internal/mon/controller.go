@@ -207,6 +207,7 @@ func (c *Controller) deployments(ctx context.Context, cl *cephv1.CephCluster, fr
 		seen.set(id, func(m *plan.Mon) {
 			m.Deployed, m.Made, m.Skipped = true, d.CreationTimestamp.Time, kube.Skipped(d)
 			m.Stopped = d.Spec.Replicas != nil && *d.Spec.Replicas == 0
+			m.Restarting = !pods.RolledOut(d)
 			m.Leaving = d.Annotations[spec.LeavingAnnotation] != ""
 			m.OutSince, m.RoomMade = stamp(d, spec.OutSinceAnnotation, seen.Now), stamp(d, spec.RoomMadeAnnotation, seen.Now)
 		})

@@ -235,6 +235,9 @@ func step(cl *cephv1.CephCluster, seen Seen, a plan.Action, p *kit.Plan) error {
 	case plan.Nothing:
 	case plan.Await:
 		p.Wait = &kit.Wait{Reason: a.Reason, Message: a.Message, Blocked: a.Blocked, For: waitFor(seen)}
+		if a.Reason == plan.ReasonRestarting {
+			p.Wait.For = min(p.Wait.For, time.Second)
+		}
 	case plan.Place:
 		for _, id := range a.IDs {
 			m := seen.build(cl, id)

@@ -127,6 +127,14 @@ func UpToDate(live, want *appsv1.Deployment) bool {
 	return live.Annotations[HashAnnotation] == want.Annotations[HashAnnotation]
 }
 
+// RolledOut reports whether the one pod of a Deployment is ready, and of its newest
+// template. ReadyReplicas alone is of the pod before, until the Deployment's controller
+// has seen a change.
+func RolledOut(d *appsv1.Deployment) bool {
+	s := d.Status
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == s.Replicas && s.ReadyReplicas > 0
+}
+
 // KeepNodeImage lets want keep the castellan-node image that live has, so that
 // applying it restarts nothing. It is for Deployments that are up to date.
 func KeepNodeImage(want, live *appsv1.Deployment, nodeImage string) {

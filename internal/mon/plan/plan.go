@@ -57,6 +57,9 @@ type Mon struct {
 	Leaving bool
 	// Scheduled says that its pod has a node, Ready that it answers its probe.
 	Scheduled, Ready bool
+	// Restarting says that the Deployment's newest template is not carried through, or that
+	// its pod is not ready. The mons may still count one in that has been stopped.
+	Restarting bool
 	// NodeGone says that the node it is pinned to no longer exists.
 	NodeGone bool
 	// NodeFit says that the node it is pinned to could take a mon now.
@@ -98,6 +101,9 @@ type State struct {
 	// Ran is a sign from elsewhere that this cluster has had mons, "" for none.
 	Ran string
 }
+
+// ReasonRestarting is that of a wait for a mon's pod, which takes seconds.
+const ReasonRestarting = "MonRestarting"
 
 // Kind is the kind of a step.
 type Kind string
@@ -537,21 +543,35 @@ func joinFirst(s State) (Action, bool) {
 	return Action{Kind: Await, IDs: []string{id}, Reason: "MonOutOfQuorum", Message: msg}, true
 }
 
-// update rolls the next mon with an old template. Of one or two mons none is ever
-// ok to stop, so there the short outage is taken: it ends with the new pod, and
-// nothing is removed.
+// update rolls the next mon with an old template, when the one before has come back:
+// between a change of a Deployment and the end of the old pod, and for some seconds
+// after that, Ceph itself says that the next may stop. Of one or two mons none is ever
+// ok to stop, so there the short outage is taken: it ends with the new pod, and nothing
+// is removed.
 func update(s State) (Action, bool) {
+	next := ""
 	for _, id := range s.List.IDs() {
 		m := s.Mons[id]
 		if !m.Outdated || m.Skipped || m.Leaving {
 			continue
 		}
-		if len(s.members()) <= 2 {
-			return Action{Kind: Repair, IDs: []string{id}}, true
+		// One that restarts anyway costs no further outage.
+		if next == "" || m.Restarting && !s.Mons[next].Restarting {
+			next = id
 		}
-		return Action{Kind: Update, IDs: []string{id}}, true
 	}
-	return Action{}, false
+	if next == "" {
+		return Action{}, false
+	}
+	for _, id := range s.ids() {
+		if m := s.Mons[id]; id != next && m.Deployed && !m.Stopped && m.InQuorum && m.Restarting {
+			return await(ReasonRestarting, false, "mon %s restarts with a new specification when mon %s is ready", next, id), true
+		}
+	}
+	if len(s.members()) <= 2 {
+		return Action{Kind: Repair, IDs: []string{next}}, true
+	}
+	return Action{Kind: Update, IDs: []string{next}}, true
 }
 
 // shrink lets one mon leave when there are more than wanted: the youngest, since

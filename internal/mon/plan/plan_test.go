@@ -450,6 +450,56 @@ func TestUpdateOneAtATimeAndRepairFirst(t *testing.T) {
 	}
 }
 
+// Ceph counts a mon in that was just told to stop, and says that the next one may stop
+// too. So one that has not come back holds up the others.
+func TestAnUpdateWaitsForTheMonBefore(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(mons map[string]Mon)
+		want   string
+	}{
+		{"none restarts", func(map[string]Mon) {}, "Update a"},
+		{"the first restarts", func(m map[string]Mon) {
+			a := m["a"]
+			a.Outdated, a.Restarting = false, true
+			m["a"] = a
+		}, "Await"},
+		{"the first is changed once more while it restarts", func(m map[string]Mon) {
+			b := m["b"]
+			b.Restarting = true
+			m["b"] = b
+		}, "Update b"},
+		{"the first has been lost for long", func(m map[string]Mon) {
+			a := m["a"]
+			a.Outdated, a.Restarting, a.Ready, a.InQuorum = false, true, false, false
+			m["a"] = a
+		}, "Update b"},
+		{"the first is back", func(m map[string]Mon) {
+			a := m["a"]
+			a.Outdated = false
+			m["a"] = a
+		}, "Update b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, 3, 3)
+			w.settle()
+			for _, d := range w.dep {
+				d.outdated = true
+			}
+			s := w.state()
+			tc.change(s.Mons)
+			a, _ := update(s)
+			got := string(a.Kind)
+			if a.Kind == Update {
+				got += " " + strings.Join(a.IDs, ",")
+			}
+			if got != tc.want {
+				t.Errorf("the next step is %s, want %s", a, tc.want)
+			}
+		})
+	}
+}
+
 func TestAnEntryRemovedByHandComesBack(t *testing.T) {
 	w := newWorld(t, 3, 3)
 	w.settle()
