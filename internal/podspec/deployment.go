@@ -69,6 +69,11 @@ func Deployment(c Cluster, d Daemon, pod corev1.PodSpec, u User) *appsv1.Deploym
 	// The variables that Kubernetes adds for every Service of the namespace are
 	// used by nothing, and make a pod's environment depend on when it started.
 	pod.EnableServiceLinks = ptr.To(false)
+	// The kernel keeps signals from the first process of a namespace that it has no handler
+	// for. Ceph's daemons install theirs at the end of their start: as the first process,
+	// one that is stopped while it starts would only go when Kubernetes kills it, after the
+	// 30 s of grace.
+	pod.ShareProcessNamespace = ptr.To(true)
 	if c.LogCollector != nil {
 		addLogCollector(&pod, c, d)
 	}
