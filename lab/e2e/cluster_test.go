@@ -90,8 +90,15 @@ func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	if !apierrors.IsNotFound(err) {
 		t.Fatalf("looking for a CephCluster: %v", err)
 	}
+	// A lab of an earlier run may have had a cluster that was deleted since.
 	for _, n := range more {
-		lab.AddDisk(t, n, "10Gi")
+		if len(lab.Disks(t, n)) < 2 {
+			lab.AddDisk(t, n, "10Gi")
+		}
+	}
+	c.ceph.OSDs = 0
+	for _, n := range lab.Status(t).Nodes {
+		c.ceph.OSDs += len(n.Disks)
 	}
 	return c
 }

@@ -76,36 +76,40 @@ const (
 	clean      = "clean"
 )
 
-// step is a part of a replacement's time: from its precondition to its end.
+// step is a part of a replacement's time: from the last of its preconditions to its end.
 type step struct {
-	name, from, to string
+	name string
+	from []string
+	to   string
 	// bar is how long it may take on a machine that has nothing else to do; 0 where it is
 	// Ceph's or Kubernetes' own time.
 	bar time.Duration
 }
 
 var steps = [...]step{
-	{"accepted", asked, accepted, 2 * time.Second},
-	{"out", asked, out, 2 * time.Second},
-	{"drained (Ceph)", out, safe, 0},
-	{"stopped", safe, stopped, 2 * time.Second},
-	{"pod gone (Kubernetes)", stopped, podGone, 0},
-	{"down", podGone, down, 2 * time.Second},
-	{"safe again (Ceph)", down, stillSafe, 0},
-	{"destroyed", stillSafe, destroyed, 2 * time.Second},
-	{"ready-for-swap", destroyed, readyMark, 2 * time.Second},
-	{"all from drained to ready-for-swap", safe, readyMark, 5 * time.Second},
-	{"swap noticed", swapped, noticed, 10 * time.Second},
-	{"job made", noticed, jobRuns, 2 * time.Second},
-	{"prepared", jobRuns, claimed, 0},
-	{"deployment given back", claimed, handedOver, 0},
-	{"pod made", handedOver, podMade, 2 * time.Second},
-	{"pod runs (Kubernetes)", podMade, podRuns, 0},
-	{"up and in", podRuns, upAndIn, 0},
-	{"all from noticed to up and in", noticed, upAndIn, 30 * time.Second},
-	{"completed", upAndIn, completed, 2 * time.Second},
-	{"clean (Ceph)", upAndIn, clean, 0},
+	{"accepted", after(asked), accepted, 2 * time.Second},
+	{"out", after(asked), out, 2 * time.Second},
+	{"drained (Ceph)", after(out), safe, 0},
+	{"stopped", after(safe), stopped, 2 * time.Second},
+	{"pod gone (Kubernetes)", after(stopped), podGone, 0},
+	{"safe when down (Ceph)", after(down), stillSafe, 0},
+	{"destroyed", after(podGone, stillSafe), destroyed, 2 * time.Second},
+	{"ready-for-swap", after(destroyed), readyMark, 2 * time.Second},
+	{"all from drained to ready-for-swap", after(safe), readyMark, 5 * time.Second},
+	{"swap noticed", after(swapped), noticed, 10 * time.Second},
+	{"job made", after(noticed), jobRuns, 2 * time.Second},
+	{"new uuid", after(jobRuns), claimed, 0},
+	{"prepared and deployment given back", after(claimed), handedOver, 0},
+	{"pod made", after(handedOver), podMade, 2 * time.Second},
+	{"pod runs (Kubernetes)", after(podMade), podRuns, 0},
+	{"up and in", after(podRuns), upAndIn, 0},
+	{"all from noticed to up and in", after(noticed), upAndIn, 30 * time.Second},
+	{"completed", after(upAndIn), completed, 2 * time.Second},
+	{"all from swap to up and in", after(swapped), upAndIn, 40 * time.Second},
+	{"clean (Ceph)", after(upAndIn), clean, 0},
 }
+
+func after(moments ...string) []string { return moments }
 
 // slack is by how much a bar may be missed before the test fails: other work on the
 // machine, and a probe that looks five times a second.
@@ -122,7 +126,6 @@ type follower struct {
 	moments map[int]map[string]time.Time
 	uuid    map[int]string
 	pods    map[int]map[string]bool
-	events  []string
 }
 
 // follow starts watching; it ends with the test.
@@ -339,7 +342,7 @@ func (f *follower) osd(id int) (mapped, error) {
 	return mapped{uuid: o.UUID, up: o.Up, in: o.In, destroyed: o.Destroyed, overrideSetTo: o.Weight}, nil
 }
 
-// cleanSince says whether Ceph has said since then that all PGs are active and clean.
+// isClean is nil when Ceph says that all PGs are active and clean.
 func (f *follower) isClean() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -352,6 +355,20 @@ func (f *follower) isClean() error {
 	return nil
 }
 
+// last is the latest of these moments; none when one of them was not seen.
+func last(m map[string]time.Time, names []string) time.Time {
+	var at time.Time
+	for _, n := range names {
+		if m[n].IsZero() {
+			return time.Time{}
+		}
+		if m[n].After(at) {
+			at = m[n]
+		}
+	}
+	return at
+}
+
 // tell prints the steps of a replacement and holds them against their bars.
 func (f *follower) tell(t *testing.T, id int, name string) {
 	t.Helper()
@@ -359,7 +376,7 @@ func (f *follower) tell(t *testing.T, id int, name string) {
 	defer f.mu.Unlock()
 	m := f.moments[id]
 	for _, s := range steps {
-		from, to := m[s.from], m[s.to]
+		from, to := last(m, s.from), m[s.to]
 		if from.IsZero() || to.IsZero() {
 			continue
 		}

