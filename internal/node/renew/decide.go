@@ -12,6 +12,10 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
+// lvmOverhead is what LVM keeps of a disk at most, in bytes: its metadata, aligned to
+// 1 MiB, and less than an extent of 4 MiB at the end.
+const lvmOverhead = 8 << 20
+
 // facts are one look at the node and at Ceph's map.
 type facts struct {
 	seen inspect.Result
@@ -311,6 +315,13 @@ func (p *plan) newMetadata(req request.Replace, f facts) error {
 	}
 	if err := blank(req.DBDevice, d); err != nil {
 		return err
+	}
+	need := req.DB.Size + lvmOverhead
+	if req.WAL != nil {
+		need += req.WAL.Size
+	}
+	if d.Size < need {
+		return refuse(request.DiskTooSmall, "%s has %d bytes; the recorded sizes of database and WAL need %d", req.DBDevice, d.Size, need)
 	}
 	p.dbDisk, p.dbVG = &d, req.DB.VG
 	p.below[p.dbVG] = []string{d.Path}

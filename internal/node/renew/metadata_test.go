@@ -70,6 +70,7 @@ func TestMetadataRefusals(t *testing.T) {
 		"another serial":           {func(w *world, _ *request.Replace) { w.disks["/dev/new"].Serial = "X" }, request.WrongDisk},
 		"the data disk":            {func(_ *world, r *request.Replace) { r.DBDevice, r.DBSerial = newDev, "NEW" }, request.WrongDisk},
 		"not blank":                {func(w *world, _ *request.Replace) { w.disks["/dev/new"].FSType = "xfs" }, request.DiskInUse},
+		"too small":                {func(w *world, _ *request.Replace) { w.disks["/dev/new"].Size = 20 * gib }, request.DiskTooSmall},
 		"broken":                   {func(w *world, _ *request.Replace) { w.broken["/dev/new"] = true }, request.DiskBroken},
 		"the data volume's uuid":   {func(w *world, _ *request.Replace) { w.lvs["hdd/block5"].uuid = "X" }, request.DiskInUse},
 		"the data volume's OSD":    {func(w *world, _ *request.Replace) { w.lvs["hdd/block5"].tags = tagsOf(6, sibID, "block", false) }, request.DiskInUse},
