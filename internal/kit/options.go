@@ -31,6 +31,8 @@ type Env struct {
 	Metrics *Metrics
 	// Board may be nil.
 	Board *Board
+	// Writers may be nil: controllers then write one object's status at the same time.
+	Writers *Writers
 }
 
 // Recorder sends events; it is the recorder of k8s.io/client-go/tools/events.

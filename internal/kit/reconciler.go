@@ -134,6 +134,7 @@ type run[T Object, S any] struct {
 	*Reconciler[T, S]
 	key     Key
 	obj     T
+	writing *writing
 	now     time.Time
 	effects int // numbered so far
 	did     int // of Plan.Do
@@ -167,6 +168,8 @@ func (r *Reconciler[T, S]) Reconcile(ctx context.Context, req reconcile.Request)
 		p.skipped()
 		return r.forget(p.key), nil
 	}
+	p.writing = r.env.Writers.join(p.obj.GetUID())
+	defer r.env.Writers.leave(p.obj.GetUID())
 	e := p.work(passCtx)
 	if crash, ok := errors.AsType[*CrashError](e.err); ok {
 		return reconcile.Result{}, crash

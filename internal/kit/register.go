@@ -38,6 +38,7 @@ func EnvOf(mgr ctrl.Manager) (Env, error) {
 		Recorder: mgr.GetEventRecorder(kube.FieldOwner),
 		Metrics:  m,
 		Board:    NewBoard(),
+		Writers:  NewWriters(),
 	}, nil
 }
 

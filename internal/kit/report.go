@@ -102,20 +102,28 @@ func (w Wait) text() string {
 
 // report writes the status if it changes, and says whether a condition moved.
 func (p *run[T, S]) report(ctx context.Context, e end) (moved bool, err error) {
-	base := p.obj
+	if err := p.writing.take(ctx); err != nil {
+		return false, fmt.Errorf("writing the status: waiting for other controllers that write it: %w", err)
+	}
+	var written Object
+	defer func() { p.writing.done(written) }()
+	base := newest(p.writing, p.obj)
 	for try := range 4 {
 		body, changed, err := p.statusPatch(base, e)
 		if err != nil || body == nil {
 			return false, err
 		}
+		target := p.ctl.New()
+		target.SetNamespace(p.obj.GetNamespace())
+		target.SetName(p.obj.GetName())
 		err = p.effect(ctx, "status", "writing the status", func(ctx context.Context) error {
-			target := p.ctl.New()
-			target.SetNamespace(p.obj.GetNamespace())
-			target.SetName(p.obj.GetName())
 			return p.env.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body), client.FieldOwner(kube.FieldOwner))
 		})
 		switch {
 		case err == nil:
+			if p.dry == nil {
+				written = target
+			}
 			return changed, nil
 		case apierrors.IsNotFound(err):
 			return false, nil // gone meanwhile

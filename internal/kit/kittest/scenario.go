@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +106,18 @@ type World struct {
 	// Digest gives the state that must be the same in the end, however the run was
 	// interrupted: usually Digest of this package, with Ceph's maps added.
 	Digest func(ctx context.Context) (string, error)
+	// Data is for the acts of a scenario: what they know of their world.
+	Data any
+	// Cache is what the drivers read, if that is not what is there. A run ends when it
+	// has caught up and still nothing happens.
+	Cache *Cache
+	// Fork gives a world of its own in the state of this one; nothing but a process that
+	// is about to die is at work in it. With it nothing is played twice: see Run. nil has
+	// every run start from nothing.
+	Fork func(t testing.TB) *World
+	// State says in short in which state the world is, where all are on the way of one
+	// run: how much has been written and how much time has passed. It goes with Fork.
+	State func() string
 }
 
 // Act is something that a user does. After it, the world runs until it is quiet.
@@ -114,6 +129,8 @@ type Act struct {
 	Setup bool
 	// Restart has the process start anew after the act, as with a new version of it.
 	Restart bool
+	// Look says that the act changes nothing, so the world is not run after it.
+	Look bool
 }
 
 // Scenario is a world and what happens in it.
@@ -137,6 +154,13 @@ type Scenario struct {
 	Pick func(k int) bool
 	// Modes are all if nil.
 	Modes []Mode
+	// Pairs is how many runs with two crashes there are besides, at effects and in modes
+	// that come from Seed.
+	Pairs int
+	Seed  uint64
+	// Parallel has runs go on at the same time, as many as go test -parallel allows.
+	// Worlds must have nothing in common then.
+	Parallel bool
 }
 
 // Result tells what was run.
@@ -145,8 +169,9 @@ type Result struct {
 	Effects []kit.Effect
 	// Digest of its end.
 	Digest string
-	// Runs with a crash.
-	Runs int
+	// Runs with a crash, and Twice how many of them have crashed twice. Same are those
+	// that were not played to the end, since the crash left what another one had left.
+	Runs, Twice, Same int
 	// Setup is how many of Effects came before the scenario's own acts.
 	Setup int
 	// Rounds in which something happened.
@@ -154,12 +179,12 @@ type Result struct {
 }
 
 // trace gives all effects, for the message of a failure.
-func (r Result) trace(k int) string {
+func (r Result) trace(crashes []Crash) string {
 	var b strings.Builder
 	b.WriteString("effects:\n")
 	for i, e := range r.Effects {
 		mark := "  "
-		if i+1 == k {
+		if slices.ContainsFunc(crashes, func(c Crash) bool { return c.K == i+1 }) {
 			mark = "* "
 		}
 		fmt.Fprintf(&b, "%s%d %s\n", mark, i+1, e)
@@ -167,41 +192,261 @@ func (r Result) trace(k int) string {
 	return b.String()
 }
 
+// Crash is the death of a process at an effect.
+type Crash struct {
+	// K is the number of the effect in its run, from 1.
+	K    int
+	Mode Mode
+}
+
+// String names it as in the name of a subtest.
+func (c Crash) String() string { return fmt.Sprintf("%03d-%s", c.K, c.Mode) }
+
 // Run runs a scenario without faults, and then with a crash at every effect in every
 // mode, each in a fresh world and a subtest of its own. The test fails if a run does
 // not come to an end, ends in another state, breaks an invariant, or if the quiet
 // world still sees effects.
+//
+// Where worlds can be forked, a run with a crash begins where the crash has left the
+// run without faults: what is after it is played, by a new process, and not what is
+// before. A pass that has to go on without its reply begins with its round. A crash
+// that leaves the very state that another one leaves is the same run, since a new
+// process knows nothing but the world; it is counted and not played again.
 func Run(t *testing.T, s Scenario) Result {
 	t.Helper()
-	base, err := Play(t, s, 0, Before)
+	from, err := prepare(t, s)
+	if err != nil {
+		t.Fatalf("setting up: %v", err)
+	}
+	m := &marks{t: t, s: s, after: map[int]beginning{}, before: map[int]beginning{}, rounds: map[int]beginning{}, known: map[string]bool{}}
+	base, _, err := from.play(t, s, m)
 	if err != nil {
 		t.Fatalf("without faults: %v", err)
 	}
-	modes := s.Modes
-	if modes == nil {
-		modes = []Mode{Before, After, ReplyLost}
-	}
-	for k := base.Setup + 1; k <= len(base.Effects); k += max(s.Every, 1) {
-		if s.Pick != nil && !s.Pick(k) {
-			continue
+	if from.world != nil {
+		// A fork is a true copy if it comes to the same end as a world that was never copied.
+		whole, err := Play(t, s, 0, Before)
+		if err != nil {
+			t.Fatalf("without faults and forks: %v", err)
 		}
-		for _, mode := range modes {
+		if d := cmp.Diff(lines(whole.Digest), lines(base.Digest)); d != "" {
+			t.Fatalf("a fork comes to another end (-without +with):\n%s", d)
+		}
+	}
+	plans := append(s.singles(base, from, m), s.pairs(base, m)...)
+	var mu sync.Mutex
+	t.Run("crash", func(t *testing.T) {
+		for _, p := range plans {
 			base.Runs++
-			name := fmt.Sprintf("%03d-%s-%s", k, mode, slug(base.Effects[k-1]))
-			t.Run(name, func(t *testing.T) {
-				bounded := s
-				bounded.Rounds = base.Rounds + orElse(s.Extra, 10)
-				got, err := Play(t, bounded, k, mode)
-				if err != nil {
-					t.Fatal(err)
+			if p.same {
+				base.Same++
+				continue
+			}
+			t.Run(p.name(base), func(t *testing.T) {
+				if s.Parallel {
+					t.Parallel()
 				}
-				if d := cmp.Diff(lines(base.Digest), lines(got.Digest)); d != "" {
-					t.Errorf("the end differs from the run without faults (-without +with):\n%s\n%s", d, got.trace(k))
-				}
+				same, twice := p.run(t, s, base, from, m)
+				mu.Lock()
+				defer mu.Unlock()
+				base.Same += same
+				base.Twice += twice
 			})
 		}
-	}
+	})
 	return base
+}
+
+// plan is a run with a crash, or two.
+type plan struct {
+	first Crash
+	// from is where it begins; dead says that the first crash has happened there.
+	from beginning
+	dead bool
+	more []Crash
+	// same says that another plan begins in the same state.
+	same bool
+}
+
+func (p plan) name(base Result) string {
+	name := p.first.String()
+	for _, c := range p.more {
+		name += "+" + c.String()
+	}
+	return name + "-" + slug(base.Effects[p.first.K-1])
+}
+
+// run plays a plan, and says whether it was found to be another one, and whether there
+// were two crashes.
+func (p plan) run(t *testing.T, s Scenario, base Result, from beginning, m *marks) (same, twice int) {
+	t.Helper()
+	crashes := slices.Clone(p.more)
+	if !p.dead {
+		crashes = append([]Crash{p.first}, crashes...)
+	}
+	s.Rounds = (1+len(p.more))*orElse(s.Extra, 10) + base.Rounds
+	var watch watcher
+	if !p.dead && p.from.driving {
+		watch = (*known)(m)
+	}
+	got, fired, err := p.from.play(t, s, watch, crashes...)
+	if errors.Is(err, errSame) {
+		return 1, 0
+	}
+	if !p.dead && p.from.driving && got.what(p.first.K) != base.what(p.first.K) {
+		// The new process took another way than the old one: this run says nothing about the
+		// effect, so all is played.
+		got, fired, err = from.play(t, s, nil, crashes...)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(lines(base.Digest), lines(got.Digest)); d != "" {
+		t.Errorf("the end differs from the run without faults (-without +with):\n%s\n%s", d, got.trace(append(crashes, p.first)))
+	}
+	if len(p.more) > 0 && fired == len(crashes) {
+		twice = 1
+	}
+	return 0, twice
+}
+
+// what is an effect.
+func (r Result) what(k int) string {
+	if k > len(r.Effects) {
+		return ""
+	}
+	return r.Effects[k-1].Controller + " " + r.Effects[k-1].What
+}
+
+// singles are the runs with one crash.
+func (s Scenario) singles(base Result, from beginning, m *marks) []plan {
+	var plans []plan
+	for k := base.Setup + 1; k <= len(base.Effects); k++ {
+		if !s.wants(k, base.Setup) {
+			continue
+		}
+		for _, mode := range s.modes() {
+			p := plan{first: Crash{k, mode}, from: from}
+			var at beginning
+			switch mode {
+			case Before:
+				at, p.dead = m.before[k], true
+			case After:
+				at, p.dead = m.after[k], true
+			case ReplyLost:
+				at = m.rounds[k]
+			}
+			if at.world == nil {
+				p.dead = false
+			} else {
+				p.from = at
+			}
+			if p.dead {
+				fp := fingerprint(at.world, at.now, at.acts)
+				p.same, m.known[fp] = m.known[fp], true
+			}
+			plans = append(plans, p)
+		}
+	}
+	return plans
+}
+
+// wants says whether there are crashes at an effect.
+func (s Scenario) wants(k, setup int) bool {
+	return k > setup && (k-setup-1)%max(s.Every, 1) == 0 && (s.Pick == nil || s.Pick(k))
+}
+
+// pairs are the runs with two crashes: one at an effect that also has a run of its
+// own, and one after it.
+func (s Scenario) pairs(base Result, m *marks) []plan {
+	first := slices.Sorted(maps.Keys(m.after))
+	if len(first) == 0 {
+		return nil
+	}
+	rng := rand.New(rand.NewPCG(s.Seed, 2))
+	var plans []plan
+	for range s.Pairs {
+		k := first[rng.IntN(len(first))]
+		// After a crash there are more effects than without, and most of what is interesting
+		// comes soon after it.
+		left := len(base.Effects) - k + 6
+		next := Crash{k + 1 + min(rng.IntN(left), rng.IntN(left)), s.modes()[rng.IntN(len(s.modes()))]}
+		plans = append(plans, plan{first: Crash{k, After}, from: m.after[k], dead: true, more: []Crash{next}})
+	}
+	return plans
+}
+
+// watcher is told how a run goes.
+type watcher interface {
+	// round begins, effect comes or has been, or the process has died for the last time.
+	round(r *running)
+	effect(r *running, k int, begun bool)
+	dead(r *running) error
+}
+
+// marks are states of the run without faults, from which others go on.
+type marks struct {
+	t testing.TB
+	s Scenario
+	// by effect: just before it and just after it, and when its round began.
+	before, after, rounds map[int]beginning
+	now                   beginning
+	// known are the states from which a run goes on.
+	known map[string]bool
+}
+
+func (m *marks) round(r *running) {
+	if r.w.Fork != nil {
+		m.now = r.mark(m.t)
+	}
+}
+
+func (m *marks) effect(r *running, k int, begun bool) {
+	if r.w.Fork == nil || !m.s.wants(k, r.setup) {
+		return
+	}
+	if begun {
+		m.before[k], m.rounds[k] = r.mark(m.t), m.now
+	} else {
+		m.after[k] = r.mark(m.t)
+	}
+}
+
+func (m *marks) dead(*running) error { return nil }
+
+// errSame ends a run that has come to a state from which another one goes on.
+var errSame = errors.New("another run goes on from here")
+
+// known ends runs that come to the state of a mark.
+type known marks
+
+func (k *known) round(*running)             {}
+func (k *known) effect(*running, int, bool) {}
+func (k *known) dead(r *running) error {
+	if k.known[fingerprint(r.w, r.clock.Now(), r.acts)] {
+		return errSame
+	}
+	return nil
+}
+
+// fingerprint of a state: worlds on the way of one run that have it are the same.
+func fingerprint(w *World, now time.Time, acts int) string {
+	return fmt.Sprintf("%s at %d after %d acts", w.State(), now.UnixNano(), acts)
+}
+
+func (s Scenario) modes() []Mode {
+	if s.Modes == nil {
+		return []Mode{Before, After, ReplyLost}
+	}
+	return s.Modes
+}
+
+func planName(base Result, crashes []Crash) string {
+	var name []string
+	for _, c := range crashes {
+		name = append(name, c.String())
+	}
+	return strings.Join(name, "+") + "-" + slug(base.Effects[crashes[0].K-1])
 }
 
 // Play runs a scenario once, with a crash at effect k (0: none). The error says what
@@ -210,33 +455,103 @@ func Run(t *testing.T, s Scenario) Result {
 // to the caller.
 func Play(t testing.TB, s Scenario, k int, mode Mode) (Result, error) {
 	t.Helper()
-	// The trace tells what a log would; it is printed if something is wrong.
-	ctx := log.IntoContext(t.Context(), logr.Discard())
+	var crashes []Crash
+	if k > 0 {
+		crashes = []Crash{{k, mode}}
+	}
+	res, _, err := beginning{}.play(t, s, nil, crashes...)
+	return res, err
+}
+
+// beginning is where runs start: from nothing, or in forks of a world.
+type beginning struct {
+	world *World
+	now   time.Time
+	// acts have been done, setup of the effects belong to Setup.
+	acts, setup int
+	effects     []kit.Effect
+	// driving says that the world has not come to rest after the last act.
+	driving bool
+}
+
+// prepare does what is Setup, if the world can be forked.
+func prepare(t testing.TB, s Scenario) (beginning, error) {
+	t.Helper()
+	acts := 0
+	for i, a := range s.Acts {
+		if a.Setup {
+			acts = i + 1
+		}
+	}
+	if acts == 0 {
+		return beginning{}, nil
+	}
 	w := s.World(t)
-	h := &hook{k: k, mode: mode, check: func(e kit.Effect) error {
+	if w.Fork == nil {
+		return beginning{}, nil
+	}
+	ctx := log.IntoContext(t.Context(), logr.Discard())
+	s.Acts = s.Acts[:acts]
+	r := start(ctx, s, w, beginning{}, nil)
+	err := r.play(ctx)
+	effects := r.hook.effects
+	if err != nil {
+		return beginning{}, fmt.Errorf("%w\n%s", err, Result{Effects: effects}.trace(nil))
+	}
+	return beginning{world: w, now: r.clock.Now(), acts: acts, setup: len(effects), effects: effects}, nil
+}
+
+// start makes a run.
+func start(ctx context.Context, s Scenario, w *World, from beginning, watch watcher, crashes ...Crash) *running {
+	h := &hook{crashes: crashes, effects: slices.Clone(from.effects), check: func(e kit.Effect) error {
 		if w.Check == nil {
 			return nil
 		}
 		return w.Check(ctx, e)
 	}}
-	start := w.Start
-	if start.IsZero() {
-		start = Stopped()
+	at := from.now
+	if at.IsZero() {
+		at = w.Start
 	}
-	r := &running{s: s, w: w, hook: h, clock: clocktesting.NewFakeClock(start)}
+	if at.IsZero() {
+		at = Stopped()
+	}
+	r := &running{s: s, w: w, hook: h, clock: clocktesting.NewFakeClock(at), setup: from.setup, acts: from.acts, driving: from.driving, watch: watch}
+	if watch != nil {
+		h.seen = func(k int, begun bool) { watch.effect(r, k, begun) }
+	}
 	w.Env.Hook, w.Env.Clock = h, r.clock
 	if w.Time != nil {
 		w.Time(r.clock.Now)
 	}
+	return r
+}
+
+// play runs a scenario once from the beginning on, and says how many of the crashes
+// there were.
+func (b beginning) play(t testing.TB, s Scenario, watch watcher, crashes ...Crash) (Result, int, error) {
+	t.Helper()
+	// The trace tells what a log would; it is printed if something is wrong.
+	ctx := log.IntoContext(t.Context(), logr.Discard())
+	var w *World
+	if b.world != nil {
+		w = b.world.Fork(t)
+	} else {
+		w = s.World(t)
+	}
+	r := start(ctx, s, w, b, watch, crashes...)
 	err := r.play(ctx)
-	res := Result{Effects: h.effects, Rounds: r.rounds, Setup: r.setup}
+	res := Result{Effects: r.hook.effects, Rounds: r.rounds, Setup: r.setup}
+	if err == nil && len(crashes) > 0 && r.hook.fired == 0 {
+		err = fmt.Errorf("effect %d did not come: the run cannot be repeated", crashes[0].K)
+	}
 	if err == nil && w.Digest != nil {
 		res.Digest, err = w.Digest(ctx)
 	}
 	if err != nil {
-		return res, fmt.Errorf("%w\n%s", err, res.trace(k))
+		return res, r.hook.fired, fmt.Errorf("%w\n%s", err, res.trace(crashes))
 	}
-	return res, nil
+	return res, r.hook.fired, nil
 }
 
 func lines(s string) []string { return strings.Split(s, "\n") }
@@ -264,12 +579,29 @@ type running struct {
 	hook    *hook
 	clock   *clocktesting.FakeClock
 	runners []Runner // what is lost in a crash
+	// due are the passes that were asked for, and when; failing is what went wrong in the
+	// last passes of keys.
+	due     map[pass]time.Time
+	failing map[pass]string
 	rounds  int
 	setup   int
+	// acts have been done; driving says that the world moves after the last of them.
+	acts    int
+	driving bool
+	watch   watcher
+}
+
+// mark is where the run is now, as the beginning of others.
+func (r *running) mark(t testing.TB) beginning {
+	w := r.w.Fork(t)
+	return beginning{world: w, now: r.clock.Now(), acts: r.acts, setup: r.setup, effects: slices.Clone(r.hook.effects), driving: true}
 }
 
 func (r *running) boot() {
-	r.runners = nil
+	if r.w.Cache != nil {
+		r.w.Cache.Restart()
+	}
+	r.runners, r.due, r.failing = nil, map[pass]time.Time{}, map[pass]string{}
 	for _, d := range r.w.Drivers {
 		r.runners = append(r.runners, d(r.w.Env))
 	}
@@ -277,12 +609,21 @@ func (r *running) boot() {
 
 func (r *running) play(ctx context.Context) error {
 	r.boot()
-	for _, act := range r.s.Acts {
+	if r.driving {
+		if err := r.drive(ctx); err != nil {
+			return fmt.Errorf("after %q: %w", r.s.Acts[r.acts-1].Name, err)
+		}
+	}
+	for _, act := range r.s.Acts[r.acts:] {
+		r.acts++
 		if err := act.Do(ctx, r.w); err != nil {
 			return fmt.Errorf("%s: %w", act.Name, err)
 		}
 		if act.Restart {
 			r.boot()
+		}
+		if act.Look {
+			continue
 		}
 		if err := r.drive(ctx); err != nil {
 			return fmt.Errorf("after %q: %w", act.Name, err)
@@ -291,16 +632,15 @@ func (r *running) play(ctx context.Context) error {
 			r.setup = len(r.hook.effects)
 		}
 	}
-	if r.hook.k > 0 && !r.hook.fired {
-		return fmt.Errorf("effect %d did not come: the run cannot be repeated", r.hook.k)
-	}
 	if err := errors.Join(r.hook.broken...); err != nil {
 		return err
 	}
 	return r.steady(ctx)
 }
 
-// drive reconciles everything until nothing happens for the time of Settle.
+// drive reconciles everything until nothing happens for the time of Settle. As long as
+// something happens every key has a pass in every round, as if watches had told it. In
+// a quiet world only those have one that have asked for it.
 func (r *running) drive(ctx context.Context) error {
 	settle := r.s.Settle
 	if settle == 0 {
@@ -308,7 +648,11 @@ func (r *running) drive(ctx context.Context) error {
 	}
 	bound := orElse(r.s.Rounds, 1000)
 	quiet := time.Duration(0)
+	all := true
 	for {
+		if r.watch != nil {
+			r.watch.round(r)
+		}
 		before := r.hook.total()
 		changed := false
 		if r.w.Step != nil {
@@ -317,11 +661,14 @@ func (r *running) drive(ctx context.Context) error {
 				return fmt.Errorf("moving the world: %w", err)
 			}
 		}
-		after, failures, err := r.round(ctx)
-		if err != nil {
+		if err := r.round(ctx, all || changed); err != nil {
 			return err
 		}
-		if changed || r.hook.total() != before {
+		if r.w.Cache != nil && quiet >= settle/2 {
+			changed = r.w.Cache.Sync() || changed
+		}
+		all = changed || r.hook.total() != before
+		if all {
 			quiet = 0
 			if r.rounds++; r.rounds > bound {
 				return fmt.Errorf("not quiet after %d rounds", bound)
@@ -330,56 +677,74 @@ func (r *running) drive(ctx context.Context) error {
 			continue
 		}
 		if quiet >= settle {
-			if len(failures) > 0 {
-				return fmt.Errorf("quiet, but failing: %s", strings.Join(failures, "; "))
+			if len(r.failing) > 0 {
+				return fmt.Errorf("quiet, but failing: %s", strings.Join(slices.Sorted(maps.Values(r.failing)), "; "))
 			}
 			return nil
 		}
-		if after == 0 {
-			after = settle
+		after := settle - quiet
+		for _, at := range r.due {
+			after = min(after, max(at.Sub(r.clock.Now()), time.Millisecond))
 		}
 		r.clock.Step(after)
 		quiet += after
 	}
 }
 
-// round reconciles every key once, or until the process dies, and then starts a new
-// one. after is the smallest time that a pass asked for.
-func (r *running) round(ctx context.Context) (after time.Duration, failures []string, err error) {
+// pass is what is reconciled: a key of a controller.
+type pass struct {
+	controller string
+	key        kit.Key
+}
+
+// round reconciles every key once, or those that are due, or until the process dies,
+// and then starts a new one.
+func (r *running) round(ctx context.Context, all bool) error {
 	for _, runner := range r.runners {
 		keys, err := runner.Keys(ctx, r.w.Env.Client)
 		if err != nil {
-			return 0, nil, fmt.Errorf("finding the keys of %s: %w", runner.Name, err)
+			return fmt.Errorf("finding the keys of %s: %w", runner.Name, err)
 		}
 		for _, key := range keys {
+			p := pass{runner.Name, key}
+			if at, known := r.due[p]; !all && (!known || at.After(r.clock.Now())) {
+				continue
+			}
+			delete(r.due, p)
+			delete(r.failing, p)
 			res, err := runner.Reconcile.Reconcile(ctx, reconcile.Request{NamespacedName: key})
 			if r.hook.dead() {
 				r.hook.revive()
 				r.boot()
-				return 0, nil, nil
+				if r.watch != nil && len(r.hook.crashes) == 0 {
+					return r.watch.dead(r)
+				}
+				return nil
 			}
 			if err != nil {
-				failures = append(failures, fmt.Sprintf("%s %s: %v", runner.Name, key, err))
+				r.failing[p] = fmt.Sprintf("%s %s: %v", runner.Name, key, err)
 				res.RequeueAfter = time.Second
 			}
-			if res.RequeueAfter > 0 && (after == 0 || res.RequeueAfter < after) {
-				after = res.RequeueAfter
+			if res.RequeueAfter > 0 {
+				r.due[p] = r.clock.Now().Add(res.RequeueAfter)
 			}
 		}
 	}
-	return after, failures, nil
+	return nil
 }
 
 // steady makes one more round, with a new process, which must not do anything.
 func (r *running) steady(ctx context.Context) error {
 	before := len(r.hook.effects)
 	r.boot()
-	_, failures, err := r.round(ctx)
-	if err != nil {
+	if err := r.round(ctx, true); err != nil {
 		return err
 	}
-	if len(failures) > 0 {
-		return fmt.Errorf("one more round fails: %s", strings.Join(failures, "; "))
+	if r.w.Cache != nil {
+		return nil // what a new process reads first may be behind
+	}
+	if len(r.failing) > 0 {
+		return fmt.Errorf("one more round fails: %s", strings.Join(slices.Sorted(maps.Values(r.failing)), "; "))
 	}
 	if extra := r.hook.effects[before:]; len(extra) > 0 {
 		return fmt.Errorf("the world was quiet, and a new process still did: %v", extra)
@@ -387,18 +752,30 @@ func (r *running) steady(ctx context.Context) error {
 	return nil
 }
 
-// hook counts effects and kills the process at one of them.
+// hook counts effects and kills the process at some of them.
 type hook struct {
 	mu      sync.Mutex
-	k       int // 0: none
-	mode    Mode
+	crashes []Crash // still to come, in order
+	mode    Mode    // of the last one
 	check   func(kit.Effect) error
+	seen    func(k int, begun bool) // may be nil
 	effects []kit.Effect
 	open    []int // numbers of the effects between Before and After; a Step is within its action
-	fired   bool
+	fired   int
 	dying   bool
-	crashes int
+	deaths  int
 	broken  []error
+}
+
+// due says whether the process dies at effect n, if the effect is begun, or done.
+func (h *hook) due(n int, begun bool) bool {
+	if len(h.crashes) == 0 || h.crashes[0].K != n || (h.crashes[0].Mode == Before) != begun {
+		return false
+	}
+	h.mode, h.crashes = h.crashes[0].Mode, h.crashes[1:]
+	h.fired++
+	h.dying = true
+	return true
 }
 
 type killed struct{}
@@ -414,8 +791,10 @@ func (h *hook) Before(_ context.Context, e kit.Effect) error {
 		return killed{}
 	}
 	h.effects = append(h.effects, e)
-	if h.k == len(h.effects) && !h.fired && h.mode == Before {
-		h.fired, h.dying = true, true
+	if h.seen != nil {
+		h.seen(len(h.effects), true)
+	}
+	if h.due(len(h.effects), true) {
 		return killed{}
 	}
 	h.open = append(h.open, len(h.effects))
@@ -437,10 +816,12 @@ func (h *hook) After(_ context.Context, e kit.Effect, err error) error {
 	if bad := h.check(e); bad != nil {
 		h.broken = append(h.broken, fmt.Errorf("after effect %d (%s): %w", n, e.What, bad))
 	}
-	if h.k != n || h.fired {
+	if h.seen != nil {
+		h.seen(n, false)
+	}
+	if !h.due(n, false) {
 		return nil
 	}
-	h.fired, h.dying = true, true
 	if h.mode == ReplyLost && err == nil {
 		return &kit.ReplyLostError{Effect: e}
 	}
@@ -458,13 +839,13 @@ func (h *hook) revive() {
 	defer h.mu.Unlock()
 	h.dying = false
 	h.open = nil
-	h.crashes++
+	h.deaths++
 }
 
 func (h *hook) total() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.effects) + h.crashes
+	return len(h.effects) + h.deaths
 }
 
 // IsKilled says whether an error of Reconcile is the death of the process.

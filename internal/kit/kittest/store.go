@@ -43,19 +43,19 @@ type Store struct {
 
 	mu      sync.Mutex
 	objects objects
-	// history holds the objects after each write, for clients that lag behind. Objects
-	// in it are never changed.
+	// history holds the objects after each of the last writes, for clients that lag
+	// behind; the last one is that after write number moment. Objects in it are never
+	// changed.
 	history []objects
+	moment  int64
 	rv      int64
 	uids    int
 	applied map[ident]map[string]map[string]any // by object, by field manager
 	writes  []string
 	fault   func(verb, kind string, key types.NamespacedName) error
 	clock   func() time.Time
-	decoded map[decodedKey]runtime.Object
+	decoded *decoded
 }
-
-type objects map[ident]*unstructured.Unstructured
 
 type ident struct {
 	gk  schema.GroupKind
@@ -64,7 +64,7 @@ type ident struct {
 
 // NewStore makes a store that holds objs.
 func NewStore(scheme *runtime.Scheme, objs ...client.Object) (*Store, error) {
-	s := &Store{scheme: scheme, objects: objects{}, applied: map[ident]map[string]map[string]any{}, decoded: map[decodedKey]runtime.Object{}}
+	s := &Store{scheme: scheme, objects: objects{}, applied: map[ident]map[string]map[string]any{}, decoded: &decoded{m: map[decodedKey]runtime.Object{}}}
 	c := s.Client()
 	for _, obj := range objs {
 		copied, ok := obj.DeepCopyObject().(client.Object)
@@ -147,26 +147,25 @@ func (s *Store) Revision() int64 {
 func (s *Store) All() []*unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ids := slices.SortedFunc(maps.Keys(s.objects), func(a, b ident) int {
-		return strings.Compare(a.gk.String()+" "+a.key.String(), b.gk.String()+" "+b.key.String())
-	})
 	var all []*unstructured.Unstructured
-	for _, id := range ids {
-		all = append(all, s.objects[id].DeepCopy())
+	for _, id := range s.objects.idents() {
+		all = append(all, s.objects.get(id).DeepCopy())
 	}
 	return all
 }
 
-// view is what a reader sees. The lock is held.
-func (s *Store) view(lag int) objects {
-	if lag == 0 {
+// at gives the objects after a write, or what is closest to it of what is remembered.
+// The lock is held.
+func (s *Store) at(moment int64) objects {
+	n := int64(len(s.history))
+	switch i := n - 1 - (s.moment - moment); {
+	case n == 0 || i >= n:
 		return s.objects
-	}
-	at := len(s.history) - 1 - lag
-	if at < 0 {
+	case moment <= 0:
 		return objects{}
+	default:
+		return s.history[max(i, 0)]
 	}
-	return s.history[at]
 }
 
 // begin asks for a fault and logs a write. The lock is held.
@@ -211,16 +210,20 @@ func (s *Store) put(id ident, old, obj *unstructured.Unstructured) *unstructured
 	}
 	s.rv++
 	obj.SetResourceVersion(strconv.FormatInt(s.rv, 10))
-	s.change(func(next objects) { next[id] = obj })
+	s.change(id, obj)
 	return obj
 }
 
 // drop removes an object and what it alone owned. The lock is held.
 func (s *Store) drop(id ident, obj *unstructured.Unstructured) {
 	s.rv++
-	s.change(func(next objects) { delete(next, id) })
+	s.change(id, nil)
 	delete(s.applied, id)
-	for child, o := range s.objects {
+	for _, child := range s.objects.idents() {
+		o := s.objects.get(child)
+		if o == nil {
+			continue // it went with another one
+		}
 		refs := o.GetOwnerReferences()
 		left := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool { return r.UID == obj.GetUID() })
 		if len(left) == len(refs) {
@@ -250,18 +253,20 @@ func (s *Store) remove(id ident, obj *unstructured.Unstructured) {
 	marked.SetGeneration(obj.GetGeneration() + 1)
 	s.rv++
 	marked.SetResourceVersion(strconv.FormatInt(s.rv, 10))
-	s.change(func(next objects) { next[id] = marked })
+	s.change(id, marked)
 }
 
-// change makes the next state out of a copy of the last. The lock is held.
-func (s *Store) change(f func(next objects)) {
-	next := maps.Clone(s.objects)
-	f(next)
-	s.objects = next
-	s.history = append(s.history, next)
-	// A lag of more than this many writes is not asked for.
-	if len(s.history) > 64 {
-		s.history = s.history[len(s.history)-64:]
+// memory is how many writes a reader can be behind.
+const memory = 64
+
+// change makes the next state out of the last: an object is another one, or is gone
+// (nil). The lock is held.
+func (s *Store) change(id ident, obj *unstructured.Unstructured) {
+	s.objects = s.objects.with(id, obj)
+	s.moment++
+	s.history = append(s.history, s.objects)
+	if len(s.history) > memory {
+		s.history = s.history[len(s.history)-memory:]
 	}
 }
 
@@ -308,11 +313,23 @@ type decodedKey struct {
 	t reflect.Type
 }
 
+// decoded are stored objects as Go types, to be copied. Stores that come from one by
+// Fork have it in common, since they have most objects in common.
+type decoded struct {
+	mu sync.Mutex
+	m  map[decodedKey]runtime.Object
+}
+
+// decodedMost bounds what is kept: a world has some hundred objects.
+const decodedMost = 1024
+
 // typed gives a stored object as a Go type of the scheme, to be copied. It is decoded
-// once: tests read far more than they write. The lock is held.
-func (s *Store) typed(u *unstructured.Unstructured, t reflect.Type) (runtime.Object, error) {
+// once: tests read far more than they write.
+func (d *decoded) typed(u *unstructured.Unstructured, t reflect.Type) (runtime.Object, error) {
 	k := decodedKey{u, t}
-	if o := s.decoded[k]; o != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if o := d.m[k]; o != nil {
 		return o, nil
 	}
 	o, ok := reflect.New(t).Interface().(runtime.Object)
@@ -322,10 +339,10 @@ func (s *Store) typed(u *unstructured.Unstructured, t reflect.Type) (runtime.Obj
 	if err := into(u, o); err != nil {
 		return nil, err
 	}
-	if len(s.decoded) > 4096 {
-		clear(s.decoded)
+	if len(d.m) > decodedMost {
+		clear(d.m)
 	}
-	s.decoded[k] = o
+	d.m[k] = o
 	return o, nil
 }
 
@@ -336,7 +353,7 @@ func (s *Store) read(u *unstructured.Unstructured, obj runtime.Object) error {
 		return into(u, obj)
 	}
 	kind := obj.GetObjectKind().GroupVersionKind()
-	o, err := s.typed(u, reflect.TypeOf(obj).Elem())
+	o, err := s.decoded.typed(u, reflect.TypeOf(obj).Elem())
 	if err != nil {
 		return err
 	}
@@ -367,7 +384,7 @@ func (s *Store) readList(gvk schema.GroupVersionKind, us []*unstructured.Unstruc
 	reflect.ValueOf(list).Elem().SetZero()
 	slice.Set(reflect.MakeSlice(slice.Type(), 0, len(us)))
 	for _, u := range us {
-		o, err := s.typed(u, slice.Type().Elem())
+		o, err := s.decoded.typed(u, slice.Type().Elem())
 		if err != nil {
 			return err
 		}
@@ -407,6 +424,19 @@ func into(u *unstructured.Unstructured, obj runtime.Object) error {
 type storeClient struct {
 	s   *Store
 	lag int
+	// cache is where it reads, if it is not the store.
+	cache *Cache
+}
+
+// view is where a reader finds the objects of a kind. The lock is held.
+func (c *storeClient) view(gk schema.GroupKind) objects {
+	switch {
+	case c.cache != nil:
+		return c.cache.view(gk)
+	case c.lag > 0:
+		return c.s.at(c.s.moment - int64(c.lag))
+	}
+	return c.s.objects
 }
 
 var _ client.Client = (*storeClient)(nil)
@@ -443,8 +473,8 @@ func (c *storeClient) Get(_ context.Context, key client.ObjectKey, obj client.Ob
 	if err := c.s.begin("get", id, false); err != nil {
 		return err
 	}
-	u, ok := c.s.view(c.lag)[id]
-	if !ok {
+	u := c.view(id.gk).get(id)
+	if u == nil {
 		return notFound(id)
 	}
 	return c.s.read(u, obj)
@@ -466,12 +496,8 @@ func (c *storeClient) List(_ context.Context, list client.ObjectList, opts ...cl
 		return err
 	}
 	var items []*unstructured.Unstructured
-	view := c.s.view(c.lag)
-	ids := slices.SortedFunc(maps.Keys(view), func(a, b ident) int { return strings.Compare(a.key.String(), b.key.String()) })
-	for _, id := range ids {
-		u := view[id]
-		if id.gk != gk || lo.Namespace != "" && id.key.Namespace != lo.Namespace ||
-			lo.LabelSelector != nil && !lo.LabelSelector.Matches(labelSet(u.GetLabels())) {
+	for u := range c.view(gk).in(gk, lo.Namespace) {
+		if lo.LabelSelector != nil && !lo.LabelSelector.Matches(labelSet(u.GetLabels())) {
 			continue
 		}
 		if lo.FieldSelector != nil {
@@ -560,7 +586,7 @@ func (c *storeClient) Create(_ context.Context, obj client.Object, _ ...client.C
 	if u.GetResourceVersion() != "" {
 		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	if _, exists := c.s.objects[id]; exists {
+	if c.s.objects.get(id) != nil {
 		return apierrors.NewAlreadyExists(resource(id), id.key.Name)
 	}
 	delete(u.Object, "status")
@@ -592,8 +618,8 @@ func (c *storeClient) update(obj client.Object, status bool) error {
 
 // write replaces an object by what next makes of it. The lock is held.
 func (s *Store) write(id ident, status bool, obj runtime.Object, next func(old *unstructured.Unstructured) (*unstructured.Unstructured, error)) error {
-	old, ok := s.objects[id]
-	if !ok {
+	old := s.objects.get(id)
+	if old == nil {
 		return notFound(id)
 	}
 	u, err := next(old.DeepCopy())
@@ -740,8 +766,8 @@ func (c *storeClient) apply(id ident, u *unstructured.Unstructured, answer runti
 	}
 	last := c.s.applied[id][manager]
 	want := runtime.DeepCopyJSON(u.Object)
-	old, exists := c.s.objects[id]
-	if !exists {
+	old := c.s.objects.get(id)
+	if old == nil {
 		if status {
 			return notFound(id)
 		}
@@ -757,7 +783,7 @@ func (c *storeClient) apply(id ident, u *unstructured.Unstructured, answer runti
 		return &unstructured.Unstructured{Object: merged}, nil
 	})
 	if err == nil {
-		if now, ok := c.s.objects[id]; ok && now.GetUID() == old.GetUID() {
+		if now := c.s.objects.get(id); now != nil && now.GetUID() == old.GetUID() {
 			c.s.remember(id, manager, want)
 		}
 	}
@@ -785,8 +811,8 @@ func (c *storeClient) Delete(_ context.Context, obj client.Object, opts ...clien
 	if err := c.s.begin("delete", id, true); err != nil {
 		return err
 	}
-	u, ok := c.s.objects[id]
-	if !ok {
+	u := c.s.objects.get(id)
+	if u == nil {
 		return notFound(id)
 	}
 	if pre := do.Preconditions; pre != nil {
