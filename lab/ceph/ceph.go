@@ -18,7 +18,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -43,6 +45,8 @@ type Lab struct {
 	Patch string
 	// Out gets the lines for a person.
 	Out io.Writer
+	// Load puts the operator's image onto the nodes. nil: it is there.
+	Load func(ctx context.Context) error
 	// Begun is what times are counted from.
 	Begun time.Time
 }
@@ -87,38 +91,79 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 
 // install applies everything in deploy, with the lab's image and settings.
 func (l *Lab) install(ctx context.Context) error {
-	if _, err := l.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(l.Deploy, "crds")); err != nil {
-		return fmt.Errorf("applying the CRDs: %w", err)
+	// Neither needs the others.
+	steps := []func(context.Context) error{l.kinds, l.surroundings}
+	if l.Load != nil {
+		steps = append(steps, l.Load)
 	}
-	if _, err := l.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout=30s", "crd/cephclusters.ceph.rook.io"); err != nil {
-		return fmt.Errorf("waiting for the CRDs: %w", err)
+	errs := make([]error, len(steps))
+	var all sync.WaitGroup
+	for i, step := range steps {
+		all.Go(func() { errs[i] = step(ctx) })
 	}
-	settings, err := files.ReadFile("files/settings.yaml")
-	if err != nil {
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, name := range []string{"common.yaml", "operator.yaml", "toolbox.yaml"} {
-		b, err := os.ReadFile(filepath.Join(l.Deploy, name))
-		if err != nil {
-			return fmt.Errorf("reading deploy/%s: %w", name, err)
-		}
-		if _, err := l.kubectl(ctx, useImages(b), "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
-			return fmt.Errorf("applying deploy/%s: %w", name, err)
-		}
-		if name == "common.yaml" {
-			if _, err := l.kubectl(ctx, settings, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
-				return fmt.Errorf("applying the lab's settings: %w", err)
-			}
-		}
+	operator, err := os.ReadFile(filepath.Join(l.Deploy, "operator.yaml"))
+	if err != nil {
+		return fmt.Errorf("reading deploy/operator.yaml: %w", err)
 	}
-	if _, err := l.kubectl(ctx, settings, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
-		return fmt.Errorf("applying the lab's settings: %w", err)
+	if err := l.apply(ctx, useImages(withoutSettings(operator))); err != nil {
+		return fmt.Errorf("applying deploy/operator.yaml: %w", err)
 	}
 	_, err = l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=60s")
 	if err != nil {
 		return fmt.Errorf("waiting for the operator: %w", err)
 	}
 	return nil
+}
+
+// kinds applies the CRDs and waits until the API server knows them.
+func (l *Lab) kinds(ctx context.Context) error {
+	crds := filepath.Join(l.Deploy, "crds")
+	if _, err := l.kubectl(ctx, nil, "apply", "--server-side", "-f", crds); err != nil {
+		return fmt.Errorf("applying the CRDs: %w", err)
+	}
+	if _, err := l.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout=30s", "-f", crds); err != nil {
+		return fmt.Errorf("waiting for the CRDs: %w", err)
+	}
+	return nil
+}
+
+// surroundings applies what the operator finds when it starts: namespace, permissions,
+// the lab's settings, and the toolbox.
+func (l *Lab) surroundings(ctx context.Context) error {
+	settings, err := files.ReadFile("files/settings.yaml")
+	if err != nil {
+		return err
+	}
+	all := []byte{}
+	for _, name := range []string{"common.yaml", "toolbox.yaml"} {
+		b, err := os.ReadFile(filepath.Join(l.Deploy, name))
+		if err != nil {
+			return fmt.Errorf("reading deploy/%s: %w", name, err)
+		}
+		all = append(append(all, "\n---\n"...), useImages(b)...)
+	}
+	all = append(append(all, "\n---\n"...), settings...)
+	if err := l.apply(ctx, all); err != nil {
+		return fmt.Errorf("applying deploy/common.yaml, deploy/toolbox.yaml and the lab's settings: %w", err)
+	}
+	return nil
+}
+
+// apply applies manifests as a user would.
+func (l *Lab) apply(ctx context.Context, manifests []byte) error {
+	_, err := l.kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	return err
+}
+
+// withoutSettings leaves out the operator's settings, in place of which the lab has its own.
+func withoutSettings(manifest []byte) []byte {
+	docs := strings.Split(string(manifest), "\n---")
+	docs = slices.DeleteFunc(docs, func(doc string) bool { return strings.Contains(doc, "\nkind: ConfigMap\n") })
+	return []byte(strings.Join(docs, "\n---"))
 }
 
 // useImages replaces the published images in a manifest by those that the lab's
@@ -170,8 +215,8 @@ func (l *Lab) roundTrip(ctx context.Context) error {
 		stdin []byte
 		args  []string
 	}{
-		{nil, []string{"ceph", "osd", "pool", "create", "lab", "8"}},
-		{nil, []string{"ceph", "osd", "pool", "application", "enable", "lab", "rados"}},
+		// The ceph tool is Python: it is started once for both.
+		{[]byte("osd pool create lab 8\nosd pool application enable lab rados\n"), []string{"ceph"}},
 		{data, []string{"rados", "-p", "lab", "put", "hello", "-"}},
 	}
 	for _, s := range steps {
@@ -192,7 +237,7 @@ func (l *Lab) roundTrip(ctx context.Context) error {
 
 // clean waits until every PG is active and clean. t, which may be nil, is told.
 func (l *Lab) clean(ctx context.Context, t *timeline) error {
-	tick := time.NewTicker(500 * time.Millisecond)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		out, err := l.Tool(ctx, nil, "ceph", "pg", "stat", "-f", "json")

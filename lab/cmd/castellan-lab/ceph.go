@@ -44,9 +44,6 @@ func newCephUpCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := loadOperator(ctx, bin); err != nil {
-			return err
-		}
 		st, err := control.Status(ctx)
 		if err != nil {
 			return err
@@ -62,6 +59,7 @@ func newCephUpCmd() *cobra.Command {
 		lab := ceph.Lab{
 			Kubectl: filepath.Join(p.Assets, "kubectl"), Kubeconfig: cluster.Kubeconfig(dir), Deploy: deploy,
 			OSDs: disks, Out: os.Stderr, Begun: begun,
+			Load: func(ctx context.Context) error { return loadOperator(ctx, bin) },
 		}
 		stages, err := lab.Up(ctx)
 		if err != nil {
@@ -98,13 +96,11 @@ func loadOperator(ctx context.Context, bin string) error {
 }
 
 func printCeph(ctx context.Context, lab *ceph.Lab, name string, stages []ceph.Stage) error {
-	for _, args := range [][]string{{"ceph", "status"}, {"ceph", "osd", "tree"}} {
-		out, err := lab.Tool(ctx, nil, args...)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("\n%s\n", out)
+	out, err := lab.Tool(ctx, []byte("status\nosd tree\n"), "ceph")
+	if err != nil {
+		return err
 	}
+	fmt.Printf("\n%s\n", out)
 	fmt.Println("Time from the CephCluster being applied (+ is the time since the line above):")
 	before := time.Duration(0)
 	for _, s := range stages {
