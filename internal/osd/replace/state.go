@@ -311,7 +311,7 @@ func (s *facts) safety(ctx context.Context, v *view) {
 
 // capacity reads what says where data could go; why is what could not be read.
 func (v *view) capacity(ctx context.Context) (c check.Capacity, why string) {
-	c.Map, c.Held = v.osdmap, map[int]int64{}
+	c.Map, c.Held, c.Coming = v.osdmap, map[int]int64{}, map[int]bool{}
 	osds := cephosd.New(v.stored.Ceph)
 	var err error
 	if c.Tree, err = osds.Tree(ctx); err != nil {
@@ -328,6 +328,8 @@ func (v *view) capacity(ctx context.Context) (c check.Capacity, why string) {
 		if o, ok := v.osdmap.Find(id); err == nil && note != nil && note.Drain != nil && ok && !bool(o.In) && o.UUID == note.UUID {
 			c.Held[id] = note.Drain.Bytes / 1024
 		}
+		_, replaced := d.Annotations[spec.ReplacedAnnotation]
+		c.Coming[id] = replaced || err == nil && note != nil && note.Before.In
 	}
 	return c, ""
 }
@@ -429,7 +431,7 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		set = s.Fresh.Set.IDs()
 		req.Dead = req.Metadata && v.dead(s.Fresh.Set, rec.Node)
 	}
-	req.Room, req.Hint = c.Fits(set)
+	req.Room, req.Hint = c.Ever().Fits(set)
 	s.Refusal, s.Warnings = check.Check(req)
 	return nil
 }

@@ -141,6 +141,27 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// An OSD that waits for its disk will take data again: what needs it must wait, and is
+// not refused as if it could never be.
+func TestTheSecondOSDOfAHostComesLater(t *testing.T) {
+	c := capacity(3, []int64{10, 10}, []int64{10, 10}, []int64{10, 10})
+	c.Map.OSDs[0].In = false
+	c.Usage.Nodes[0] = cephosd.NodeUsage{ID: 0}
+	if why, _ := c.Ever().Fits([]int{1}); !strings.Contains(why, "only 2 are left") {
+		t.Errorf("with an OSD out that nobody replaces: %q", why)
+	}
+	c.Coming = map[int]bool{0: true}
+	if why, _ := c.Ever().Fits([]int{1}); why != "" {
+		t.Errorf("refused: %s", why)
+	}
+	if why := c.Turn([]int{1}, nil); !strings.Contains(why, "only 2 are left") {
+		t.Errorf("its turn: %q", why)
+	}
+	if why, _ := c.Ever().Fits([]int{0, 1}); !strings.Contains(why, "only 2 are left") {
+		t.Errorf("both at once: %q", why)
+	}
+}
+
 // The queue goes by the order of the requests, and names whom it waits for.
 func TestTurn(t *testing.T) {
 	c := capacity(3, []int64{10}, []int64{10}, []int64{10}, []int64{10})

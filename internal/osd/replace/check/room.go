@@ -19,7 +19,22 @@ type Capacity struct {
 	// Held is what was noted, when they were marked out, of OSDs that are draining:
 	// `osd df` says 0 of them from then on. KiB.
 	Held map[int]int64
+	// Coming are OSDs whose disks are being replaced: they are out, and take data again when
+	// they have their new disks.
+	Coming map[int]bool
+	// ever: they count as if they had.
+	ever bool
 }
+
+// Ever is what there will be when all replacements under way are done: what does not
+// fit into that can never be drained, and what does is a matter of waiting.
+func (c Capacity) Ever() Capacity {
+	c.ever = true
+	return c
+}
+
+// takes reports whether an OSD takes data.
+func (c Capacity) takes(o cephosd.OSD) bool { return bool(o.In) || c.ever && c.Coming[o.ID] }
 
 // Fits says why the data of all OSDs of a set could not leave them, and what the user
 // can do; "" when it can, as far as this can be told. OSDs that are out already take
@@ -60,7 +75,7 @@ func (c Capacity) pool(p cephosd.Pool, root, class, domain string, set []int) (w
 			need[where] += c.used(o.ID)
 			continue
 		}
-		if bool(o.In) {
+		if c.takes(o) {
 			left[where] += c.free(o.ID)
 		}
 	}
@@ -100,7 +115,7 @@ func (c Capacity) space(set []int) (why, hint string) {
 	for _, o := range c.Map.OSDs {
 		if slices.Contains(set, o.ID) {
 			need += c.used(o.ID)
-		} else if bool(o.In) {
+		} else if c.takes(o) {
 			free += c.free(o.ID)
 		}
 	}
@@ -129,9 +144,13 @@ func (c Capacity) free(id int) int64 {
 		ratio = 0.9 // Ceph's default of mon_osd_backfillfull_ratio
 	}
 	for _, n := range c.Usage.Nodes {
-		if n.ID == id {
+		if n.ID == id && n.KB > 0 {
 			return max(int64(float64(n.KB)*ratio)-n.KBUsed, 0)
 		}
+	}
+	// Ceph knows nothing of a disk that is not there. The weight is its size in TiB.
+	if node, ok := c.Tree.OSD(id); ok && c.ever && c.Coming[id] {
+		return int64(node.CrushWeight * (1 << 30) * ratio)
 	}
 	return 0
 }
