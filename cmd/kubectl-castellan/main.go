@@ -144,21 +144,50 @@ func osdCmd(c *connection) *cobra.Command {
 }
 
 func replaceCmd(c *connection) *cobra.Command {
-	var with string
-	var watch bool
+	var with, confirm string
+	var watch, metadata, loss bool
 	cmd := &cobra.Command{
-		Use: "replace ID", Short: "Replace the disk of an OSD, which keeps its id",
+		Use: "replace ID...", Short: "Replace the disk of an OSD, or its metadata device; OSDs keep their ids",
 		Long: `Replace the disk of an OSD, which keeps its id: its data is moved to other OSDs, it is
 destroyed, and you are told when the disk may be pulled. The new disk is found when it
-is plugged in, or named by --with.`,
+is plugged in, or named by --with. OSDs that share a disk are named together.
+
+With --metadata the device that holds the OSD's database is replaced, and all OSDs that
+have their database on it are rebuilt, with their ids, on the disks that they are on.`,
 		Example: `  kubectl castellan osd replace 5 --watch
+  kubectl castellan osd replace 3 4
+  kubectl castellan osd replace 5 --metadata
   kubectl castellan osd replace status`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MinimumNArgs(1),
 		RunE: c.runE(func(ctx context.Context, p *plugin.Plugin, w plugin.Where, args []string) error {
-			return ask(ctx, p, w, args[0], watch, func(o plugin.OSD) (plugin.Request, error) { return plugin.AskReplace(o, with) })
+			switch {
+			case loss && !metadata:
+				return errors.New("--accept-loss goes with --metadata only")
+			case metadata && len(args) > 1:
+				return errors.New("--metadata takes one OSD: the others on its metadata device are found")
+			}
+			for i, arg := range args {
+				last := i == len(args)-1
+				if err := ask(ctx, p, w, arg, watch && last, func(o plugin.OSD) (plugin.Request, error) {
+					if !metadata {
+						return plugin.AskReplace(o, with)
+					}
+					r, err := plugin.AskMetadata(o, with, loss)
+					if err != nil || !loss || r.Empty() {
+						return r, err
+					}
+					return r, p.Confirm(fmt.Sprintf("If the metadata device of osd.%d is dead, all OSDs on it are destroyed, and what is on no other OSD is lost.", o.ID), spec.LossConfirmation(o.ID), confirm)
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
 		}),
 	}
 	cmd.Flags().StringVar(&with, "with", "", "the new disk, as /dev/disk/by-id/...; else it is found")
+	cmd.Flags().BoolVar(&metadata, "metadata", false, "replace the device that holds the OSD's database, with all OSDs on it")
+	cmd.Flags().BoolVar(&loss, "accept-loss", false, "with --metadata: if the device is dead, what is only on it may be lost")
+	cmd.Flags().StringVar(&confirm, "confirm", "", "the confirmation of --accept-loss, yes-really-replace-metadata-of-osd-ID-accept-data-on-it-is-lost, where nobody can be asked")
 	watched(cmd, &watch)
 	cmd.AddCommand(replaceStatusCmd(c), cancelCmd(c), abandonCmd(c))
 	return cmd
@@ -169,12 +198,15 @@ func watched(cmd *cobra.Command, watch *bool) {
 }
 
 func replaceStatusCmd(c *connection) *cobra.Command {
-	return &cobra.Command{
+	var format string
+	cmd := &cobra.Command{
 		Use: "status", Short: "Show all replacements", Args: cobra.NoArgs,
 		RunE: c.runE(func(ctx context.Context, p *plugin.Plugin, w plugin.Where, _ []string) error {
-			return p.Replacements(ctx, w)
+			return p.Replacements(ctx, w, format)
 		}),
 	}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "json, or a table without it")
+	return cmd
 }
 
 func cancelCmd(c *connection) *cobra.Command {

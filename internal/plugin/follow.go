@@ -44,7 +44,7 @@ func Judge(o OSD, last cephv1.OSDReplacementPhase, begun, now time.Time) Verdict
 		return Verdict{Done: true, Err: fmt.Errorf("%s: it has no Deployment", name)}
 	case o.Deployment == nil:
 		return judged(last, name+"  its Deployment is being made anew", "anew")
-	case o.marked(spec.ReplaceAnnotation) || spec.Replacing(o.Deployment.Annotations):
+	case o.requested() || spec.Replacing(o.Deployment.Annotations):
 		line := name + "  waiting for the operator"
 		if waited := now.Sub(begun); waited > silence && last == "" {
 			line += fmt.Sprintf(" for %s; does it run? kubectl -n %s get pods -l app=rook-ceph-operator", duration.HumanDuration(waited.Round(time.Second)), o.Deployment.Namespace)

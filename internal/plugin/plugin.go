@@ -243,13 +243,22 @@ func (p *Plugin) Follow(ctx context.Context, c *cephv1.CephCluster, id int) erro
 	}
 }
 
-// Replacements shows all replacements of a cluster.
-func (p *Plugin) Replacements(ctx context.Context, w Where) error {
+// Replacements shows all replacements of a cluster: as a table, or as JSON, which is the
+// list as it stands in the status of the CephCluster, [] for none.
+func (p *Plugin) Replacements(ctx context.Context, w Where, format string) error {
+	if format != "" && format != "json" {
+		return fmt.Errorf("-o %s: there is only json, and without -o a table", format)
+	}
 	c, err := p.Cluster(ctx, w)
 	if err != nil {
 		return err
 	}
 	list := replacementsOf(c)
+	if format == "json" {
+		enc := json.NewEncoder(p.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(append([]cephv1.OSDReplacement{}, list...))
+	}
 	if len(list) == 0 {
 		_, err := fmt.Fprintf(p.Out, "no OSD of %s/%s is being replaced\n", c.Namespace, c.Name)
 		return err

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -330,5 +332,52 @@ func TestChoose(t *testing.T) {
 		case got.Namespace+"/"+got.Name != c.want:
 			t.Errorf("%+v: %s/%s", c.where, got.Namespace, got.Name)
 		}
+	}
+}
+
+func TestMetadataDevice(t *testing.T) {
+	note := func(leader int) string {
+		return fmt.Sprintf(`{"uuid":"u5","node":"n","record":{"id":5,"uuid":"u5"},"set":{"kind":"metadata","leader":%d,"members":[{"id":4,"uuid":"u4"},{"id":5,"uuid":"u5"}]}}`, leader)
+	}
+	member := []string{spec.NoteAnnotation, note(4), spec.InProgressAnnotation, "true"}
+	leads := []string{spec.NoteAnnotation, note(5), spec.InProgressAnnotation, "true", spec.MetadataAnnotation, spec.MetadataConfirmation(5)}
+	ask := func(loss bool) func(OSD) (Request, error) {
+		return func(o OSD) (Request, error) { return AskMetadata(o, "", loss) }
+	}
+	plain := func(o OSD) (Request, error) { return AskReplace(o, "") }
+	for _, c := range []struct {
+		name  string
+		pairs []string
+		ask   func(OSD) (Request, error)
+		set   map[string]string
+		gone  []string
+		fails string
+	}{
+		{"new", nil, ask(false), map[string]string{spec.MetadataAnnotation: "yes-really-replace-metadata-of-osd-5"}, nil, ""},
+		{"new, with loss", nil, ask(true), map[string]string{spec.MetadataAnnotation: "yes-really-replace-metadata-of-osd-5-accept-data-on-it-is-lost"}, nil, ""},
+		{"loss afterwards", leads, ask(true), map[string]string{spec.MetadataAnnotation: spec.LossConfirmation(5)}, nil, ""},
+		{"again", leads, ask(false), nil, nil, ""},
+		{"of a set that another leads", member, ask(true), nil, nil, "as is asked for on osd.4"},
+		{"while its disk is replaced", []string{spec.ReplaceAnnotation, spec.Confirmation(5)}, ask(false), nil, nil, "on its own"},
+		{"its disk, while its metadata device is replaced", leads, plain, nil, nil, "metadata device of osd.5 is being replaced"},
+		{"its disk, as one of the set", member, plain, nil, nil, "metadata device of osd.5 is being replaced"},
+		{"cancel", leads, AskCancel, nil, []string{spec.MetadataAnnotation}, ""},
+		{"cancel on another", member, AskCancel, nil, nil, "asked for on osd.4"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, err := c.ask(OSD{ID: 5, Deployment: deployment(c.pairs...)})
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				return
+			}
+			if len(r.Set) == 0 {
+				r.Set = nil
+			}
+			if diff := cmp.Diff(c.set, r.Set); err != nil || diff != "" || !slices.Equal(r.Remove, c.gone) || r.Message == "" {
+				t.Errorf("%v, remove %v, %q\n%s", err, r.Remove, r.Message, diff)
+			}
+		})
 	}
 }

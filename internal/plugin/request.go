@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
@@ -49,7 +50,27 @@ func (o OSD) marked(name string) bool {
 	return ok
 }
 
+// leader is the OSD whose annotation asks for the metadata device that this OSD is on; its
+// own id where it is asked for alone.
+func (o OSD) leader() int {
+	note, err := plan.ReadNote(o.annotation(spec.NoteAnnotation), o.ID)
+	if err != nil || note == nil || note.Set == nil || note.Set.Kind != plan.OnMetadata {
+		return o.ID
+	}
+	return note.Set.Leader
+}
+
+func (o OSD) askedMetadata() bool {
+	v := o.annotation(spec.MetadataAnnotation)
+	return v == spec.MetadataConfirmation(o.ID) || v == spec.LossConfirmation(o.ID)
+}
+
 func (o OSD) asked() bool { return o.annotation(spec.ReplaceAnnotation) == spec.Confirmation(o.ID) }
+
+// requested: a replacement of some kind is asked for, by whatever value.
+func (o OSD) requested() bool {
+	return o.marked(spec.ReplaceAnnotation) || o.marked(spec.MetadataAnnotation)
+}
 
 func (o OSD) phase() cephv1.OSDReplacementPhase {
 	if o.Replacement == nil {
@@ -86,14 +107,11 @@ func AskReplace(o OSD, with string) (Request, error) {
 	if err := checkDevice(with); err != nil {
 		return Request{}, err
 	}
-	switch {
-	case !o.asked() && o.phase() == cephv1.OSDReplacementCancelling, !o.asked() && spec.Replacing(o.Deployment.Annotations) && !o.gone():
-		return Request{}, fmt.Errorf("osd.%d is being given back after a replacement that was cancelled: ask again when that is done (kubectl castellan osd replace status)", o.ID)
-	case o.phase() == cephv1.OSDReplacementAbandoning:
-		return Request{}, fmt.Errorf("the slot of osd.%d is being given up", o.ID)
-	case o.Deployment.Labels[fenceLabel] != "" && !spec.Replacing(o.Deployment.Annotations):
-		return Request{}, fmt.Errorf("somebody has set the label %s on the Deployment %s, so the operator would not act: remove it with kubectl -n %s label deployment %s %s-",
-			fenceLabel, o.Deployment.Name, o.Deployment.Namespace, o.Deployment.Name, fenceLabel)
+	if o.marked(spec.MetadataAnnotation) || o.leader() != o.ID {
+		return Request{}, fmt.Errorf("the metadata device of osd.%d is being replaced: ask for its disk when that is done", o.ID)
+	}
+	if err := o.free(o.asked()); err != nil {
+		return Request{}, err
 	}
 	r := Request{Set: map[string]string{}}
 	if !o.asked() {
@@ -102,11 +120,68 @@ func AskReplace(o OSD, with string) (Request, error) {
 	} else {
 		r.Message = fmt.Sprintf("osd.%d: its replacement was asked for before", o.ID)
 	}
+	o.name(&r, with)
+	return r, nil
+}
+
+// name has a request name the new disk.
+func (o OSD) name(r *Request, with string) {
 	if with != "" && o.annotation(spec.WithAnnotation) != with {
 		r.Set[spec.WithAnnotation] = with
 		r.Message += fmt.Sprintf(", by %s", with)
 	}
+}
+
+// AskMetadata asks for the replacement of the device that holds the OSD's database, and
+// with it the databases of others. with names the new device; loss accepts that what is
+// only on it is lost, if it is dead.
+func AskMetadata(o OSD, with string, loss bool) (Request, error) {
+	if err := o.check(); err != nil {
+		return Request{}, err
+	}
+	if err := checkDevice(with); err != nil {
+		return Request{}, err
+	}
+	switch leader := o.leader(); {
+	case leader != o.ID:
+		return Request{}, fmt.Errorf("the metadata device of osd.%d is being replaced already, as is asked for on osd.%d: say there what is to change", o.ID, leader)
+	case o.marked(spec.ReplaceAnnotation):
+		return Request{}, fmt.Errorf("osd.%d is being replaced on its own: ask for its metadata device when that is done, or cancel that", o.ID)
+	}
+	if err := o.free(o.askedMetadata()); err != nil {
+		return Request{}, err
+	}
+	r, want := Request{Set: map[string]string{}}, spec.MetadataConfirmation(o.ID)
+	if loss {
+		want = spec.LossConfirmation(o.ID)
+	}
+	switch have := o.annotation(spec.MetadataAnnotation); {
+	case have == want, have == spec.LossConfirmation(o.ID):
+		r.Message = fmt.Sprintf("osd.%d: the replacement of its metadata device was asked for before", o.ID)
+	default:
+		r.Set[spec.MetadataAnnotation] = want
+		r.Message = fmt.Sprintf("osd.%d: asked for the replacement of its metadata device, with all OSDs that have their database on it", o.ID)
+		if loss {
+			r.Message += "; what is only on it may be lost, if it is dead"
+		}
+	}
+	o.name(&r, with)
 	return r, nil
+}
+
+// free refuses an OSD of which nothing new can be asked now. asked says that the same was
+// asked before.
+func (o OSD) free(asked bool) error {
+	switch {
+	case !asked && o.phase() == cephv1.OSDReplacementCancelling, !asked && spec.Replacing(o.Deployment.Annotations) && !o.gone():
+		return fmt.Errorf("osd.%d is being given back after a replacement that was cancelled: ask again when that is done (kubectl castellan osd replace status)", o.ID)
+	case o.phase() == cephv1.OSDReplacementAbandoning:
+		return fmt.Errorf("the slot of osd.%d is being given up", o.ID)
+	case o.Deployment.Labels[fenceLabel] != "" && !spec.Replacing(o.Deployment.Annotations):
+		return fmt.Errorf("somebody has set the label %s on the Deployment %s, so the operator would not act: remove it with kubectl -n %s label deployment %s %s-",
+			fenceLabel, o.Deployment.Name, o.Deployment.Namespace, o.Deployment.Name, fenceLabel)
+	}
+	return nil
 }
 
 // checkDevice refuses what cannot name one disk for good.
@@ -130,14 +205,18 @@ func AskCancel(o OSD) (Request, error) {
 	switch {
 	case o.gone():
 		return Request{}, fmt.Errorf("osd.%d is destroyed already, so its replacement cannot be cancelled: put a new disk in, or give the slot up with kubectl castellan osd replace abandon %d", o.ID, o.ID)
-	case !o.marked(spec.ReplaceAnnotation) && spec.Replacing(o.Deployment.Annotations):
+	case o.leader() != o.ID:
+		return Request{}, fmt.Errorf("osd.%d is replaced with its metadata device, as is asked for on osd.%d: cancel that one", o.ID, o.leader())
+	case !o.requested() && spec.Replacing(o.Deployment.Annotations):
 		return Request{Message: fmt.Sprintf("osd.%d: its replacement was cancelled before", o.ID)}, nil
-	case !o.marked(spec.ReplaceAnnotation):
+	case !o.requested():
 		return Request{}, fmt.Errorf("osd.%d is not being replaced: there is nothing to cancel", o.ID)
 	}
-	r := Request{Remove: []string{spec.ReplaceAnnotation}, Message: fmt.Sprintf("osd.%d: asked to cancel its replacement", o.ID)}
-	if o.marked(spec.WithAnnotation) {
-		r.Remove = append(r.Remove, spec.WithAnnotation)
+	r := Request{Message: fmt.Sprintf("osd.%d: asked to cancel its replacement", o.ID)}
+	for _, a := range []string{spec.ReplaceAnnotation, spec.MetadataAnnotation, spec.WithAnnotation} {
+		if o.marked(a) {
+			r.Remove = append(r.Remove, a)
+		}
 	}
 	return r, nil
 }
@@ -150,7 +229,7 @@ func AskAbandon(o OSD) (Request, error) {
 	switch {
 	case o.annotation(spec.AbandonAnnotation) == spec.AbandonConfirmation(o.ID):
 		return Request{Message: fmt.Sprintf("osd.%d: giving up its slot was asked for before", o.ID)}, nil
-	case !o.marked(spec.ReplaceAnnotation) && !spec.Replacing(o.Deployment.Annotations):
+	case !o.requested() && !spec.Replacing(o.Deployment.Annotations):
 		return Request{}, fmt.Errorf("osd.%d is not being replaced: only the slot of an OSD that a replacement has destroyed can be given up", o.ID)
 	case !o.gone():
 		return Request{}, fmt.Errorf("osd.%d is not destroyed yet: cancel its replacement with kubectl castellan osd replace cancel %d", o.ID, o.ID)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -316,8 +317,16 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	w.out.Reset()
-	if err := w.plugin.Replacements(t.Context(), w.where()); err != nil || !strings.Contains(w.out.String(), "osd.5") {
+	if err := w.plugin.Replacements(t.Context(), w.where(), ""); err != nil || !strings.Contains(w.out.String(), "osd.5") {
 		t.Errorf("%v: %s", err, w.out.String())
+	}
+	w.out.Reset()
+	var list []cephv1.OSDReplacement
+	if err := errors.Join(w.plugin.Replacements(t.Context(), w.where(), "json"), json.Unmarshal(w.out.Bytes(), &list)); err != nil || len(list) != 1 || list[0].ID != 5 || list[0].Phase != cephv1.OSDReplacementDraining {
+		t.Errorf("%v: %s", err, w.out.String())
+	}
+	if err := w.plugin.Replacements(t.Context(), w.where(), "yaml"); err == nil {
+		t.Error("-o yaml is taken")
 	}
 }
 
