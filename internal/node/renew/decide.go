@@ -249,10 +249,11 @@ func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing 
 }
 
 // regroup checks the disk that a volume group was on which is gone: a blank one gets it
-// again.
+// again. It must be that very disk, which only a name by its serial says: another one in
+// its slot is nobody's leave to use it.
 func (p *plan) regroup(want request.LV, f facts) error {
 	i := device.Find(f.seen.Devices, want.Device)
-	if i < 0 {
+	if i < 0 || !strings.HasPrefix(want.Device, "/dev/disk/by-id/") {
 		return nil
 	}
 	d := f.seen.Devices[i]

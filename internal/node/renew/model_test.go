@@ -72,7 +72,7 @@ func newWorld(mode string, db, encrypted bool) *world {
 	w := &world{
 		disks: map[string]*device.Device{
 			newDev:     {Name: "sdb", Path: newDev, Type: device.Disk, Size: 100 * gib, HasNode: true, Serial: "NEW", Links: []string{"/dev/disk/by-id/x-NEW"}},
-			"/dev/nvm": {Name: "nvm", Path: "/dev/nvm", Type: device.Disk, Size: 50 * gib, HasNode: true, Serial: "FAST"},
+			"/dev/nvm": {Name: "nvm", Path: "/dev/nvm", Type: device.Disk, Size: 50 * gib, HasNode: true, Serial: "FAST", Links: []string{"/dev/disk/by-id/x-FAST"}},
 		},
 		raw: map[string][]byte{}, lvs: map[string]*lv{}, vgs: map[string]string{}, free: map[string]uint64{}, open: map[string]string{}, held: map[string]bool{},
 		slot: "destroyed", broken: map[string]bool{}, rejects: map[string]string{},

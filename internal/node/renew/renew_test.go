@@ -184,7 +184,7 @@ func TestRollbackOfTheOnlyVolume(t *testing.T) {
 			delete(w.lvs, "fast/db6")
 			w.free["fast"], w.failAt = 0, "mkfs"
 			r := ask("lvm", true, false)
-			r.DB.Device = "/dev/nvm"
+			r.DB.Device = "/dev/disk/by-id/x-FAST"
 			if kill {
 				w.crashAfter = "ceph-volume"
 			}
@@ -204,15 +204,17 @@ func TestRollbackOfTheOnlyVolume(t *testing.T) {
 			}
 		})
 	}
-	// What is not blank any more is somebody's.
-	w := newWorld("lvm", true, false)
-	clear(w.lvs)
-	clear(w.vgs)
-	w.disks["/dev/nvm"].FSType = "xfs"
-	r := ask("lvm", true, false)
-	r.DB.Device, r.Siblings = "/dev/nvm", nil
-	if out, err := Run(t.Context(), w, w, r, now); err == nil || out.Result != request.Refused || out.Reason != request.DBMissing || len(w.vgs) > 0 {
-		t.Errorf("%+v, %v, groups %v", out.Replaced, err, w.vgs)
+	// What is not blank any more is somebody's, and so is another disk in the same slot.
+	for device, fs := range map[string]string{"/dev/disk/by-id/x-FAST": "xfs", "/dev/nvm": ""} {
+		w := newWorld("lvm", true, false)
+		clear(w.lvs)
+		clear(w.vgs)
+		w.disks["/dev/nvm"].FSType = fs
+		r := ask("lvm", true, false)
+		r.DB.Device, r.Siblings = device, nil
+		if out, err := Run(t.Context(), w, w, r, now); err == nil || out.Result != request.Refused || out.Reason != request.DBMissing || len(w.vgs) > 0 {
+			t.Errorf("%s: %+v, %v, groups %v", device, out.Replaced, err, w.vgs)
+		}
 	}
 }
 

@@ -9,9 +9,10 @@ type LV struct {
 	UUID string `json:"uuid,omitempty"`
 	// Size in bytes.
 	Size uint64 `json:"size,omitempty"`
-	// Device is a stable path (by-id) of the disk below, where it is known. If a failed
+	// Device is a stable path of the disk below, where it is known. If a failed
 	// preparation has taken the whole volume group with it, which happens to one that has
-	// no other volume, the group is made again there; only if the disk is blank.
+	// no other volume, the group is made again there; only if the disk is blank, and the
+	// path is one by id.
 	Device string `json:"device,omitempty"`
 }
 
