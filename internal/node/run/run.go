@@ -58,6 +58,9 @@ func gist(stderr string) string {
 	var errors []string
 	last := ""
 	for line := range strings.Lines(stderr) {
+		if strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "  File \"") {
+			continue // of a Python traceback
+		}
 		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "stderr:"))
 		if line == "" || frame.MatchString(line) || strings.HasPrefix(line, "NOTE:") {
 			continue

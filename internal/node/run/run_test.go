@@ -24,6 +24,16 @@ func TestErrorsSayWhatWentWrongAndStayShort(t *testing.T) {
 	if len(got) > 600 || strings.Contains(got, "libstdc++") {
 		t.Errorf("too much: %q", got)
 	}
+	traceback := `(prepare.py)
+    self.osd_mkfs()
+    ~~~~~~~~~~~~~^^
+  File "/usr/lib/python3/dist-packages/ceph_volume/objectstore/baseobjectstore.py", line 202, in osd_mkfs
+    raise RuntimeError('Command failed with exit code %s: %s' %
+        (returncode, ' '.join(command)))
+RuntimeError: Command failed with exit code 1: /usr/bin/ceph-osd --mkfs -i 0`
+	if got, want := gist(traceback), "RuntimeError: Command failed with exit code 1: /usr/bin/ceph-osd --mkfs -i 0"; got != want {
+		t.Errorf("of a traceback: %q, want %q", got, want)
+	}
 	if got := gist("first\nlast words"); got != "last words" {
 		t.Errorf("without an error the last line is %q", got)
 	}
