@@ -359,15 +359,20 @@ func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan 
 		}
 		return p
 	}
-	var busy, broken []string
+	var busy, broken, swaps []string
 	for _, n := range seen.Resolved.Nodes {
 		state, why, err := c.node(cl, seen, n, &p)
+		replacing := replacing(seen, n)
 		switch {
 		case err != nil:
 			p.Err = err
 			return p
+		case state == nodeBusy && replacing != "":
+			p.Next = 30 * time.Second // the condition of the replacement says what is awaited
 		case state == nodeBusy:
 			busy = append(busy, n.Name+": "+why)
+		case state == nodeBroken && replacing != "":
+			swaps = append(swaps, n.Name+": while the new disk of "+replacing+" is looked for: "+why)
 		case state == nodeBroken:
 			broken = append(broken, n.Name+": "+why)
 		}
@@ -375,17 +380,47 @@ func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan 
 	for _, pr := range seen.Resolved.Problems {
 		broken = append(broken, pr.Field+": "+pr.Message)
 	}
-	finish(seen, busy, broken, &p)
+	finish(seen, busy, broken, swaps, &p)
 	return p
 }
 
+// replacing are the OSDs of a node whose disks are being replaced, "" for none: what its
+// disks look like meanwhile is no failure of provisioning.
+func replacing(seen ProvisionSeen, n selection.Node) string {
+	var ids []string
+	for _, s := range seen.Slots[n.Name] {
+		ids = append(ids, fmt.Sprintf("osd.%d", s.OSD))
+	}
+	// The look that follows a replacement belongs to it.
+	if len(ids) == 0 && (seen.Making[n.Host] || seen.Reports[n.Name].Labels[pending.SlotsLabel] != "") {
+		return "an OSD"
+	}
+	return strings.Join(ids, ", ")
+}
+
+// missing are the devices that the spec names and the node does not have, without those
+// that were pulled for a replacement.
+func missing(named []string, slots []swap.Pending) []string {
+	return slices.DeleteFunc(slices.Clone(named), func(ref string) bool {
+		return slices.ContainsFunc(slots, func(p swap.Pending) bool {
+			o := p.Old
+			byID := strings.HasPrefix(ref, "/dev/disk/by-id/") && (o.Serial != "" && strings.Contains(ref, o.Serial) || o.WWN != "" && strings.Contains(ref, strings.TrimPrefix(o.WWN, "0x")))
+			return ref == o.ByID || ref == o.ByPath || byID
+		})
+	})
+}
+
 // finish says how the nodes are doing, as a whole.
-func finish(seen ProvisionSeen, busy, broken []string, p *kit.Plan) {
+func finish(seen ProvisionSeen, busy, broken, swaps []string, p *kit.Plan) {
 	switch {
 	case len(broken) > 0:
 		slices.Sort(broken)
 		p.Wait = &kit.Wait{Reason: "StorageProblem", Message: strings.Join(broken, "; "), Blocked: len(busy) == 0, For: time.Minute,
 			Hint: "the ConfigMaps rook-ceph-osd-<node>-status say for each device why it is used or not"}
+	case len(swaps) > 0:
+		slices.Sort(swaps)
+		p.Wait = &kit.Wait{Reason: "ReplacingDisks", Message: strings.Join(swaps, "; "), Blocked: len(busy) == 0, For: time.Minute,
+			Hint: "status.storage.replacements of the CephCluster says what the replacement waits for"}
 	case len(busy) > 0:
 		p.Wait = &kit.Wait{Reason: "PreparingDisks", Message: strings.Join(busy, "; "), For: 30 * time.Second}
 	case len(seen.Resolved.Nodes) == 0:
@@ -436,12 +471,12 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	case job != nil && job.Labels[spec.RequestLabel] != hash && !ended(job):
 		// It runs for an older request; it is let finish, since it may be writing.
 		return nodeBusy, "finishing an earlier request", nil
-	case answered && rep.State == "completed" && len(rep.Missing) > 0:
+	case answered && rep.State == "completed" && len(missing(rep.Missing, seen.Slots[n.Name])) > 0:
 		field := "spec.storage.devices"
 		if n.Index >= 0 && len(cl.Spec.Storage.Nodes[n.Index].Devices) > 0 {
 			field = fmt.Sprintf("spec.storage.nodes[%d].devices", n.Index)
 		}
-		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(rep.Missing, ", "), RescanAnnotation), nil
+		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(missing(rep.Missing, seen.Slots[n.Name]), ", "), RescanAnnotation), nil
 	case answered && rep.State == "completed":
 		return nodeDone, "", nil
 	case seen.Making[n.Host]:
