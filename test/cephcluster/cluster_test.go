@@ -87,7 +87,6 @@ func (r *rig) start() {
 	env := operator.EnvOf(m)
 	env.Hook = r.hook
 	operator.Parts{
-		Client:   env.Client,
 		Access:   access.Reader{Live: env.Live, Dial: func(string, conn.Config) ceph.Commander { return r.ceph }},
 		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
 		Settings: operator.DefaultSettings,

@@ -6,20 +6,15 @@
 //
 // The runs have a clock of their own and no real waits. They go against kittest's
 // in-memory API server, and a sample of them against a real one. What runs by default
-// is a sample that fits CI:
-//
-//	CASTELLAN_CRASH=full     every effect (default: every 22nd, -short: every 61st)
-//	CASTELLAN_CRASH=7        every 7th
-//	CASTELLAN_CRASH_SHARD=2/5  the second of five parts
+// is a sample that fits CI; kittest.Sample says how to ask for more.
 package crash
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,6 +33,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/envtestx"
+	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
 	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
@@ -61,14 +57,16 @@ const (
 
 // bench is one world with one cluster.
 type bench struct {
-	t    testing.TB
-	ns   string
-	c    client.Client
-	ceph *cephtest.Cluster
-	sim  *sim.World
-	real bool
-	op   pods.Operator
-	inv  *invariants
+	t  testing.TB
+	ns string
+	c  client.Client
+	// store is nil on a real API server.
+	store *kittest.Store
+	ceph  *cephtest.Cluster
+	sim   *sim.World
+	real  bool
+	op    pods.Operator
+	inv   *invariants
 	// pods of daemons by uid, noted by an act.
 	noted map[string]string
 }
@@ -78,12 +76,15 @@ type options struct {
 	nodes, disks int
 	real         bool
 	labels       func(i int) []string
+	// lag is how many writes what controllers read may be behind, by seed.
+	lag  int
+	seed uint64
 }
 
-// benches remembers the bench of each world, for acts.
-type benches map[*kittest.World]*bench
+// benches makes worlds; each has its bench in World.Data.
+type benches struct{}
 
-func (bs benches) world(t testing.TB, o options) *kittest.World {
+func (benches) world(t testing.TB, o options) *kittest.World {
 	t.Helper()
 	b := &bench{t: t, ns: "rook-ceph", real: o.real, op: pods.Operator{Image: "castellan:one", Version: "one"}}
 	b.ceph = cephtest.New(t, cephtest.FSID(operator.FSID), cephtest.Release("20.2.4"))
@@ -102,9 +103,8 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.c = store.Client()
+		b.store, b.c = store, store.Client()
 		b.sim = sim.InMemory(t, b.c, b.ns, b.ceph)
-		w.Time = store.Clock
 	}
 	b.op.Namespace = b.ns
 	b.sim.Versions = map[string]string{oldImage: "20.2.4", newImage: "20.2.5"}
@@ -112,14 +112,41 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 	for i := range o.nodes {
 		b.addNode(i+1, o)
 	}
+	return b.live(w, o)
+}
+
+// live makes a world of what a bench has.
+func (b *bench) live(w *kittest.World, o options) *kittest.World {
+	b.ceph.OnCommand(b.inv.command)
 	w.Env.Client = b.c
-	w.Drivers = b.drivers()
-	w.Step = b.step
-	w.Check = b.inv.after
-	w.Digest = b.digest
-	bs[w] = b
-	t.Cleanup(func() { delete(bs, w) })
+	if o.lag > 0 {
+		w.Cache = b.store.Cache(o.seed, o.lag)
+		w.Env.Client, w.Env.Live = w.Cache.Client(), b.c
+	}
+	w.Drivers, w.Step, w.Check, w.Digest, w.Data = b.drivers(), b.step, b.inv.after, b.digest, b
+	if !b.real {
+		w.Time = b.store.Clock
+		w.Fork = func(t testing.TB) *kittest.World { return b.fork(t).live(&kittest.World{}, o) }
+		w.State = b.state
+	}
 	return w
+}
+
+// state tells two states on the way of one run apart: all that happens is written, is a
+// command to Ceph, or takes a step of the world.
+func (b *bench) state() string {
+	return fmt.Sprint(b.store.Revision(), b.ceph.Counters().Mutations, b.ceph.Now().UnixNano())
+}
+
+// fork copies everything that there is.
+func (b *bench) fork(t testing.TB) *bench {
+	f := *b
+	f.t, f.store, f.ceph = t, b.store.Fork(), b.ceph.Fork(t)
+	f.c = f.store.Client()
+	f.sim = b.sim.Fork(t, f.c, f.ceph)
+	f.inv = b.inv.fork(&f)
+	f.noted = maps.Clone(b.noted)
+	return &f
 }
 
 func (b *bench) node(i int) string { return fmt.Sprintf("%s-n%d", b.ns, i) }
@@ -148,14 +175,21 @@ func (b *bench) step(ctx context.Context) (bool, error) {
 	return changed, err
 }
 
-// drivers are the operator's controllers of a CephCluster.
-func (b *bench) drivers() []kittest.Driver {
-	keys := kittest.KeysOf(&cephv1.CephClusterList{}, b.ns)
-	p := operator.Parts{
-		Client: b.c, Access: access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
+// parts of the operator as it is now.
+func (b *bench) parts() operator.Parts {
+	return operator.Parts{
+		Access:   access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
 		Operator: b.op, Settings: operator.DefaultSettings, Random: operator.Sevens{},
 	}
-	return append(p.Daemons(keys), p.Config(keys), p.Status(keys))
+}
+
+// drivers are the operator's controllers, made anew with each process.
+func (b *bench) drivers() []kittest.Driver {
+	var list []kittest.Driver
+	for i := range b.parts().Controllers() {
+		list = append(list, func(env kit.Env) kittest.Runner { return b.parts().Controllers()[i].Drive(env) })
+	}
+	return list
 }
 
 // cluster is the CephCluster as most scenarios want it.
@@ -226,53 +260,18 @@ func (b *bench) daemonPods(ctx context.Context) (map[string]string, error) {
 }
 
 // act makes an Act from what a bench does.
-func (bs benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
-	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, bs[w]) }}
-}
-
-// every is the share of effects that are crashed at.
-func every(t testing.TB) int {
-	t.Helper()
-	switch v := os.Getenv("CASTELLAN_CRASH"); v {
-	case "":
-		if testing.Short() {
-			return 61
-		}
-		return 22
-	case "full":
-		return 1
-	default:
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 {
-			t.Fatalf("CASTELLAN_CRASH=%q: want full or a number", v)
-		}
-		return n
-	}
-}
-
-// shard is the part of the effects that CASTELLAN_CRASH_SHARD asks for.
-func shard(t testing.TB) func(k int) bool {
-	t.Helper()
-	v := os.Getenv("CASTELLAN_CRASH_SHARD")
-	if v == "" {
-		return nil
-	}
-	a, of, ok := strings.Cut(v, "/")
-	i, err1 := strconv.Atoi(a)
-	n, err2 := strconv.Atoi(of)
-	if !ok || err1 != nil || err2 != nil || i < 1 || i > n {
-		t.Fatalf("CASTELLAN_CRASH_SHARD=%q: want for instance 2/5", v)
-	}
-	return func(k int) bool { return k%n == i-1 }
+func (benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
+	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, w.Data.(*bench)) }}
 }
 
 // run runs a scenario with crashes and tells what was covered.
 func run(t *testing.T, bs benches, o options, acts ...kittest.Act) {
 	t.Helper()
 	began := time.Now()
+	every, pick := kittest.Sample(t, 22, 61)
 	s := kittest.Scenario{
 		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
-		Acts:  acts, Every: every(t), Pick: shard(t), Extra: 40, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
+		Acts:  acts, Every: every, Pick: pick, Extra: 40, Parallel: true, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
 		// Longer than the slowest regular look of any controller (a minute).
 		Settle: 65 * time.Second,
 	}
@@ -283,6 +282,6 @@ func run(t *testing.T, bs benches, o options, acts ...kittest.Act) {
 	}
 	res := kittest.Run(t, s)
 	own := len(res.Effects) - res.Setup
-	t.Logf("CRASH %s: %d effects of its own (%d with setup), %d crash runs (every %d, modes %v), %d rounds a run, %v",
-		t.Name(), own, len(res.Effects), res.Runs, s.Every, s.Modes, res.Rounds, time.Since(began).Round(time.Millisecond))
+	t.Logf("CRASH %s: %d effects of its own (%d with setup), %d crashes (%d of them the same as others, %d second ones, every %d, modes %v), %d rounds a run, %v",
+		t.Name(), own, len(res.Effects), res.Runs, res.Same, res.Twice, s.Every, s.Modes, res.Rounds, time.Since(began).Round(time.Millisecond))
 }

@@ -28,16 +28,18 @@ func three(bs benches, change ...func(*cephv1.CephCluster)) kittest.Act {
 
 // look checks what an act has led to.
 func look(bs benches, osds, mons int, more ...func(ctx context.Context, b *bench) error) kittest.Act {
-	return bs.act("look", func(ctx context.Context, b *bench) error {
+	return looking(bs.act("look", func(ctx context.Context, b *bench) error {
 		err := b.ready(ctx, osds, mons)
 		for _, m := range more {
 			err = errors.Join(err, m(ctx, b))
 		}
 		return err
-	})
+	}))
 }
 
 func setup(a kittest.Act) kittest.Act { a.Setup = true; return a }
+
+func looking(a kittest.Act) kittest.Act { a.Look = true; return a }
 
 // shortTimeouts make mons be replaced within a minute.
 func shortTimeouts(cl *cephv1.CephCluster) {
@@ -164,7 +166,7 @@ func TestOperatorUpgrade(t *testing.T) {
 	upgrade.Restart = true
 	run(t, bs, options{nodes: 3, disks: 1},
 		setup(three(bs)), pool(bs),
-		setup(bs.act("note", func(ctx context.Context, b *bench) (err error) { b.noted, err = b.daemonPods(ctx); return err })),
+		looking(bs.act("note", func(ctx context.Context, b *bench) (err error) { b.noted, err = b.daemonPods(ctx); return err })),
 		upgrade,
 		look(bs, 3, 3, func(ctx context.Context, b *bench) error {
 			now, err := b.daemonPods(ctx)
@@ -259,7 +261,7 @@ func with(m map[string]string, k, v string) map[string]string {
 
 // deleted says what is left of a cluster that was deleted.
 func deleted(bs benches, osds int) kittest.Act {
-	return bs.act("look", func(ctx context.Context, b *bench) error {
+	return looking(bs.act("look", func(ctx context.Context, b *bench) error {
 		if _, err := b.get(ctx); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the CephCluster is still there: %w", err)
 		}
@@ -273,7 +275,7 @@ func deleted(bs benches, osds int) kittest.Act {
 			return fmt.Errorf("%d disks hold an OSD, %d hosts were cleaned", held, len(b.sim.Cleaned()))
 		}
 		return nil
-	})
+	}))
 }
 
 func remove(bs benches) kittest.Act {

@@ -23,12 +23,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -37,15 +34,10 @@ import (
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
-	"github.com/castellan-storage/castellan/internal/crushupdate"
-	"github.com/castellan-storage/castellan/internal/discover"
 	"github.com/castellan-storage/castellan/internal/disruption"
 	"github.com/castellan-storage/castellan/internal/envtestx"
-	"github.com/castellan-storage/castellan/internal/kit"
 	nodediscover "github.com/castellan-storage/castellan/internal/node/discover"
 	"github.com/castellan-storage/castellan/internal/node/statusmap"
-	"github.com/castellan-storage/castellan/internal/nodedaemon"
-	"github.com/castellan-storage/castellan/internal/nodedaemon/facts"
 	"github.com/castellan-storage/castellan/internal/nodedaemon/spec"
 	"github.com/castellan-storage/castellan/internal/settings"
 	"github.com/castellan-storage/castellan/test/operator"
@@ -78,7 +70,7 @@ func newRig(t *testing.T) *rig {
 		r.world.AddDisk(r.node(i), "sdb")
 		r.world.AddDisk(r.node(i), "sdc")
 	}
-	m, err := ctrl.NewManager(cfg, operator.ManagerOptions(t, operator.Cache(t, r.ns, &appsv1.DaemonSet{}, &batchv1.CronJob{}, &policyv1.PodDisruptionBudget{})))
+	m, err := ctrl.NewManager(cfg, operator.ManagerOptions(t, operator.Cache(t, r.ns)))
 	if err != nil {
 		t.Fatalf("making the operator: %v", err)
 	}
@@ -97,22 +89,7 @@ func (r *rig) register(m ctrl.Manager) {
 		s.EnableDiscovery = true
 		return s, nil
 	}
-	operator.Parts{Client: env.Client, Access: reader, Operator: op, Settings: set}.Register(r.t, m, env)
-	discovery := discover.Options(r.ns)
-	discovery.Sources = append(discovery.Sources, source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		q.Add(reconcile.Request{NamespacedName: discover.Key(r.ns)})
-		return nil
-	}))
-	for _, err := range []error{
-		kit.Register(m, env, &nodedaemon.Controller{Cache: env.Client, Access: reader, Operator: op, Settings: set}, nodedaemon.Options()),
-		kit.Register(m, env, &disruption.Controller{Cache: env.Client, Access: reader}, disruption.Options()),
-		kit.Register(m, env, &crushupdate.Controller{Cache: env.Client, Access: reader, Settings: set}, crushupdate.Options()),
-		kit.Register(m, env, &discover.Controller{Cache: env.Client, Live: env.Live, Operator: op, Settings: set}, discovery),
-	} {
-		if err != nil {
-			r.t.Fatalf("registering controllers: %v", err)
-		}
-	}
+	operator.Parts{Access: reader, Operator: op, Settings: set}.Register(r.t, m, env)
 }
 
 func (r *rig) node(i int) string { return fmt.Sprintf("%s-n%d", r.ns, i) }
@@ -149,26 +126,6 @@ func (r *rig) ready(osds int) {
 			return fmt.Errorf("phase %s: %s; blocked by %+v; osd %+v", cl.Status.Phase, cl.Status.Message, cl.Status.BlockedBy, cl.Status.OSD)
 		}
 		return nil
-	})
-}
-
-// answer is what the pod of the facts Job says in a real image.
-func (r *rig) answer() {
-	r.t.Helper()
-	sim.Eventually(r.t, 30*time.Second, "the image is asked", func() error {
-		var list corev1.PodList
-		if err := r.c.List(r.t.Context(), &list, client.InNamespace(r.ns), client.MatchingLabels{"app": spec.FactsApp}); err != nil {
-			return err
-		}
-		if len(list.Items) == 0 || list.Items[0].Spec.NodeName == "" {
-			return sim.ErrNotYet
-		}
-		p := &list.Items[0]
-		p.Status.Phase = corev1.PodSucceeded
-		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-			Name: spec.FactsContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: facts.Facts{UID: 167, GID: 167, Exporter: true}.String()}},
-		}}
-		return r.c.Status().Update(r.t.Context(), p)
 	})
 }
 
@@ -212,7 +169,6 @@ func TestDaemonsOfNodes(t *testing.T) {
 	r := newRig(t)
 	r.create()
 	r.ready(6)
-	r.answer()
 	r.has(&appsv1.DeploymentList{}, spec.CrashApp, "rook-ceph-crashcollector-n1", "rook-ceph-crashcollector-n2", "rook-ceph-crashcollector-n3")
 	r.has(&appsv1.DeploymentList{}, spec.ExporterApp, "rook-ceph-exporter-n1", "rook-ceph-exporter-n2", "rook-ceph-exporter-n3")
 	r.has(&corev1.ServiceList{}, spec.ExporterApp, "rook-ceph-exporter")

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +45,12 @@ type bench struct {
 	looking bool
 	// asked are OSDs about which the user has asked for something; others are taboo.
 	asked map[int]bool
+	// disk is where an OSD was, by serial; meta the name of a lost metadata device, and its
+	// node.
+	disk           map[int]string
+	meta, metaNode string
+	// lost are OSDs whose loss the user has accepted.
+	lost map[int]bool
 	// taboo are serials of disks that must stay as they are.
 	taboo  map[string]bool
 	broken []string
@@ -82,18 +86,22 @@ func (b *bench) told(on, reason, text string) int {
 	return n
 }
 
-type benches map[*kittest.World]*bench
+// benches makes worlds; each has its bench in World.Data.
+type benches struct{}
 
 type options struct {
 	nodes, disks int
 	change       func(*cephv1.CephCluster)
 	size         int
+	// lag is how many writes what controllers read may be behind, by seed.
+	lag  int
+	seed uint64
 }
 
-func (bs benches) world(t testing.TB, o options) *kittest.World {
+func (benches) world(t testing.TB, o options) *kittest.World {
 	t.Helper()
 	b := &bench{t: t, ns: "rook-ceph", op: pods.Operator{Image: "castellan:one", Version: "one", Namespace: "rook-ceph"},
-		asked: map[int]bool{}, taboo: map[string]bool{}, before: map[int]place{}, uuid: map[int]string{}}
+		asked: map[int]bool{}, lost: map[int]bool{}, disk: map[int]string{}, taboo: map[string]bool{}, before: map[int]place{}, uuid: map[int]string{}}
 	b.ceph = cephtest.New(t, cephtest.FSID(operator.FSID), cephtest.Recovery(8))
 	store, err := kittest.NewStore(operator.Scheme(t))
 	if err != nil {
@@ -107,15 +115,42 @@ func (bs benches) world(t testing.TB, o options) *kittest.World {
 			b.plug(b.node(i+1), "sd"+string(rune('b'+d)), d)
 		}
 	}
+	return b.live(o)
+}
+
+// live makes a world of what a bench has.
+func (b *bench) live(o options) *kittest.World {
 	b.ceph.OnCommand(b.command)
 	w := &kittest.World{Time: func(now func() time.Time) {
-		store.Clock(now)
+		b.store.Clock(now)
 		b.sim.Clock = now
-	}, Drivers: b.drivers(), Step: b.step, Check: b.check, Digest: b.digest}
+	}, Drivers: b.drivers(), Step: b.step, Check: b.check, Digest: b.digest, Data: b}
 	w.Env.Client, w.Env.Recorder = b.c, recorder{b}
-	bs[w] = b
-	t.Cleanup(func() { delete(bs, w) })
+	if o.lag > 0 {
+		w.Cache = b.store.Cache(o.seed, o.lag)
+		w.Env.Client, w.Env.Live = w.Cache.Client(), b.c
+	}
+	w.Fork = func(t testing.TB) *kittest.World { return b.fork(t).live(o) }
+	w.State = b.state
 	return w
+}
+
+// state tells two states on the way of one run apart: all that happens is written, is a
+// command to Ceph, or takes a step of the world.
+func (b *bench) state() string {
+	return fmt.Sprint(b.store.Revision(), b.ceph.Counters().Mutations, b.ceph.Now().UnixNano())
+}
+
+// fork copies everything that there is.
+func (b *bench) fork(t testing.TB) *bench {
+	f := *b
+	f.t, f.store, f.ceph, f.goblin = t, b.store.Fork(), b.ceph.Fork(t), nil
+	f.c = f.store.Client()
+	f.sim = b.sim.Fork(t, f.c, f.ceph)
+	f.lost, f.disk = maps.Clone(b.lost), maps.Clone(b.disk)
+	f.asked, f.taboo, f.before, f.uuid = maps.Clone(b.asked), maps.Clone(b.taboo), maps.Clone(b.before), maps.Clone(b.uuid)
+	f.broken, f.events = slices.Clone(b.broken), slices.Clone(b.events)
+	return &f
 }
 
 func (b *bench) node(i int) string { return fmt.Sprintf("n%d", i) }
@@ -129,34 +164,21 @@ func (b *bench) plug(node, name string, slot int) *sim.Disk {
 	return d
 }
 
-func (b *bench) drivers() []kittest.Driver {
-	keys := kittest.KeysOf(&cephv1.CephClusterList{}, b.ns)
-	osds := func(ctx context.Context, c client.Reader) ([]kit.Key, error) {
-		var list appsv1.DeploymentList
-		if err := c.List(ctx, &list, client.InNamespace(b.ns)); err != nil {
-			return nil, err
-		}
-		var out []kit.Key
-		for i := range list.Items {
-			if replace.Concerned(&list.Items[i]) {
-				out = append(out, client.ObjectKeyFromObject(&list.Items[i]))
-			}
-		}
-		return out, nil
-	}
-	p := operator.Parts{
-		Client: b.c, Access: access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
+// parts of the operator as it is now.
+func (b *bench) parts() operator.Parts {
+	return operator.Parts{
+		Access:   access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
 		Operator: b.op, Settings: operator.DefaultSettings, Random: operator.Sevens{},
 	}
-	swaps := replace.Base{Cache: b.c, Write: b.c, Access: p.Access, Operator: p.Operator, Settings: p.Settings}
-	return append(p.Daemons(keys),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.Seen] {
-			return &replace.Controller{Base: swaps}
-		}, replace.Options(), osds),
-		kittest.Drive(func(kit.Env) kit.Controller[*cephv1.CephCluster, replace.OverviewSeen] {
-			return &replace.Overview{Base: swaps}
-		}, replace.OverviewOptions(), keys),
-		p.Status(keys))
+}
+
+// drivers are the operator's controllers, made anew with each process.
+func (b *bench) drivers() []kittest.Driver {
+	var list []kittest.Driver
+	for i := range b.parts().Controllers() {
+		list = append(list, func(env kit.Env) kittest.Runner { return b.parts().Controllers()[i].Drive(env) })
+	}
+	return list
 }
 
 func (b *bench) step(ctx context.Context) (bool, error) {
@@ -192,7 +214,11 @@ func (b *bench) command(_ ceph.Target, cmd ceph.Command) {
 			continue
 		}
 		if _, forced := cmd.Args["yes_i_really_mean_it"]; forced {
-			continue // the node's rollback in a test; the operator has no such command
+			// The node's rollback in a test purges; the operator destroys so only what is lost.
+			if cmd.Prefix == "osd destroy" && !b.lost[id] {
+				b.say("D2: %s: nobody has accepted the loss of osd.%d", cmd, id)
+			}
+			continue
 		}
 		m, err := cephosd.New(b.ceph).Dump(ctx)
 		if err != nil {
@@ -317,8 +343,15 @@ func (b *bench) digest(ctx context.Context) (string, error) {
 	return out.String(), nil
 }
 
-func (bs benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
-	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, bs[w]) }}
+func (benches) act(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
+	return kittest.Act{Name: name, Do: func(ctx context.Context, w *kittest.World) error { return do(ctx, w.Data.(*bench)) }}
+}
+
+// look is an act that changes nothing.
+func (bs benches) look(name string, do func(ctx context.Context, b *bench) error) kittest.Act {
+	a := bs.act(name, do)
+	a.Look = true
+	return a
 }
 
 // begin is a cluster with data on it.
@@ -363,7 +396,7 @@ func (bs benches) play(t *testing.T, o options, acts ...kittest.Act) (*bench, ki
 	res, err := kittest.Play(t, kittest.Scenario{
 		World: func(t testing.TB) *kittest.World {
 			w := bs.world(t, o)
-			last = bs[w]
+			last = w.Data.(*bench)
 			return w
 		},
 		Acts: append(bs.begin(o), acts...), Settle: 65 * time.Second,
@@ -378,11 +411,12 @@ func (bs benches) play(t *testing.T, o options, acts ...kittest.Act) (*bench, ki
 func (bs benches) crash(t *testing.T, o options, acts ...kittest.Act) {
 	t.Helper()
 	begun := time.Now()
+	every, pick := kittest.Sample(t, 41, 97)
 	res := kittest.Run(t, kittest.Scenario{
 		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
-		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every(t),
+		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every, Pick: pick, Parallel: true,
 	})
-	t.Logf("%d effects of the replacement, %d runs with a crash, %v", len(res.Effects)-res.Setup, res.Runs, time.Since(begun).Round(time.Millisecond))
+	t.Logf("CRASH %s: %d effects of the replacement, %d crashes (%d of them the same as others, %d second ones), %v", t.Name(), len(res.Effects)-res.Setup, res.Runs, res.Same, res.Twice, time.Since(begun).Round(time.Millisecond))
 }
 
 // Things that users do.
@@ -409,12 +443,7 @@ func (bs benches) replace(ids ...int) kittest.Act {
 		for _, id := range ids {
 			b.note(ctx, id)
 		}
-		for w, o := range bs {
-			if o == b {
-				return annotate.Do(ctx, w)
-			}
-		}
-		return nil
+		return annotate.Do(ctx, &kittest.World{Data: b})
 	})
 }
 
@@ -481,7 +510,7 @@ func (b *bench) pull(id int) (string, *sim.Disk) {
 
 // done says that OSDs are on new disks, as they were before, without a mark.
 func (bs benches) done(ids ...int) kittest.Act {
-	return bs.act(fmt.Sprintf("%v are replaced", ids), func(ctx context.Context, b *bench) error {
+	return bs.look(fmt.Sprintf("%v are replaced", ids), func(ctx context.Context, b *bench) error {
 		for _, id := range ids {
 			if err := b.isDone(ctx, id); err != nil {
 				return err
@@ -533,7 +562,7 @@ func (b *bench) phase(ctx context.Context, id int) string {
 
 // is says that a replacement is in a phase and waits for something.
 func (bs benches) is(id int, phase cephv1.OSDReplacementPhase, says string) kittest.Act {
-	return bs.act(fmt.Sprintf("osd.%d is %s", id, phase), func(ctx context.Context, b *bench) error {
+	return bs.look(fmt.Sprintf("osd.%d is %s", id, phase), func(ctx context.Context, b *bench) error {
 		if got := b.phase(ctx, id); !strings.HasPrefix(got, string(phase)) || !strings.Contains(got, says) {
 			return fmt.Errorf("osd.%d is in %q, not in %s because of %q", id, got, phase, says)
 		}
@@ -543,7 +572,7 @@ func (bs benches) is(id int, phase cephv1.OSDReplacementPhase, says string) kitt
 
 // asBefore says that an OSD is on its old disk, up, in, and without a mark.
 func (bs benches) asBefore(ids ...int) kittest.Act {
-	return bs.act(fmt.Sprintf("%v are as before", ids), func(ctx context.Context, b *bench) error {
+	return bs.look(fmt.Sprintf("%v are as before", ids), func(ctx context.Context, b *bench) error {
 		m, err := cephosd.New(b.ceph).Dump(ctx)
 		if err != nil {
 			return err
@@ -560,25 +589,4 @@ func (bs benches) asBefore(ids ...int) kittest.Act {
 		}
 		return nil
 	})
-}
-
-// every is the share of effects that are crashed at: all of them with
-// CASTELLAN_CRASH=full, otherwise a sample.
-func every(t testing.TB) int {
-	t.Helper()
-	switch v := os.Getenv("CASTELLAN_CRASH"); v {
-	case "":
-		if testing.Short() {
-			return 97
-		}
-		return 41
-	case "full":
-		return 1
-	default:
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 {
-			t.Fatalf("CASTELLAN_CRASH=%q: want full or a number", v)
-		}
-		return n
-	}
 }

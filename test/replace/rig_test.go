@@ -31,7 +31,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/envtestx"
-	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/operator"
@@ -131,21 +130,11 @@ func (r *rig) start() {
 	}
 	env := operator.EnvOf(m)
 	parts := operator.Parts{
-		Client:   env.Client,
 		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return founded{r.ceph, cfg.FSID} }},
 		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
 		Settings: operator.DefaultSettings,
 	}
 	parts.Register(r.t, m, env)
-	swaps := replace.Base{Cache: env.Client, Write: env.Client, Access: parts.Access, Operator: parts.Operator, Settings: parts.Settings}
-	for _, err := range []error{
-		kit.Register(m, env, &replace.Controller{Base: swaps}, replace.Options()),
-		kit.Register(m, env, &replace.Overview{Base: swaps}, replace.OverviewOptions()),
-	} {
-		if err != nil {
-			r.t.Fatalf("registering controllers: %v", err)
-		}
-	}
 	r.stop = operator.Start(r.t, m)
 }
 

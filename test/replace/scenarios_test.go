@@ -495,7 +495,7 @@ func TestAPIErrors(t *testing.T) {
 		if err := ask.Do(ctx, w); err != nil {
 			return err
 		}
-		faults(bs[w])
+		faults(w.Data.(*bench))
 		return nil
 	}}, bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), bs.act("swap, with errors", func(_ context.Context, b *bench) error {
 		n = 0

@@ -79,7 +79,7 @@ func (w *World) DiskOfOSD(uuid string) (node string, d *Disk) {
 	defer w.mu.Unlock()
 	for _, n := range w.nodes {
 		for _, d := range n.Disks {
-			if d.OSD != nil && d.OSD.UUID == uuid {
+			if d.OSD != nil && d.OSD.UUID == uuid || d.volume(uuid, device.RoleBlock) != nil {
 				return n.Name, d
 			}
 		}
@@ -132,6 +132,7 @@ func (w *World) replaceJob(ctx context.Context, j *batchv1.Job, pod *corev1.Pod)
 		}
 		w.mu.Lock()
 		w.replacements.Zapped = append(w.replacements.Zapped, req.OSD)
+		node.zap(req)
 		w.mu.Unlock()
 		return true, w.endJob(ctx, j, true)
 	case "rook-ceph-osd-replace":
@@ -218,7 +219,7 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 	switch o, exists := m.Find(req.OSD); {
 	case disk == nil:
 		return fmt.Errorf("there is no disk %s", req.Device)
-	case disk.OSD != nil:
+	case disk.OSD != nil || len(disk.Volumes) > 0 && req.Data == nil && len(req.Set) == 0:
 		return fmt.Errorf("%s carries an OSD", req.Device)
 	case req.Serial != "" && req.Serial != disk.Serial:
 		return fmt.Errorf("%s has serial %s, not %s", req.Device, disk.Serial, req.Serial)
@@ -242,6 +243,9 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 	if err != nil {
 		return err
 	}
+	if req.Data != nil || len(req.Set) > 0 || req.DB != nil {
+		return w.rebuild(ctx, node, disk, req, uuid, key, replaced)
+	}
 	if _, err := cephosd.New(w.Ceph).NewOSD(ctx, uuid, req.OSD, cephosd.Secrets{CephxSecret: key}); err != nil {
 		return err
 	}
@@ -256,6 +260,10 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 func found(node *Node) []device.Found {
 	var out []device.Found
 	for _, d := range node.Disks {
+		for _, v := range d.Volumes {
+			out = append(out, device.Found{OSD: v.OSD, Path: "/dev/" + v.VG + "/" + v.Name, Mode: "lvm", Encrypted: v.Encrypted,
+				VG: v.VG, LV: v.Name, LVUUID: v.UUID, LVSize: v.Size, Devices: []string{d.Path}})
+		}
 		if d.OSD == nil {
 			continue
 		}

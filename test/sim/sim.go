@@ -42,6 +42,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/sanitize/task"
 	"github.com/castellan-storage/castellan/internal/node/statusmap"
+	daemonspec "github.com/castellan-storage/castellan/internal/nodedaemon/spec"
 )
 
 // Disk is a disk of a node.
@@ -50,6 +51,8 @@ type Disk struct {
 	// OSD on it; nil while it is blank. Encrypted says that it has dm-crypt mappings.
 	OSD       *device.OSD
 	Encrypted bool
+	// Volumes of OSDs on it, where it is shared.
+	Volumes []Volume
 }
 
 // Node is a simulated node.
@@ -57,6 +60,8 @@ type Node struct {
 	Name  string
 	Alive bool
 	Disks []*Disk
+	// Needs are the volumes that an OSD must find, by its uuid.
+	Needs map[string][]device.Role
 }
 
 // World is a number of nodes and the Ceph that runs on them.
@@ -543,7 +548,7 @@ func (w *World) up(p *corev1.Pod) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.nodes[p.Spec.NodeName]
-	return n != nil && n.Alive && p.DeletionTimestamp == nil && !w.broken[daemonOf(p)]
+	return n != nil && n.Alive && p.DeletionTimestamp == nil && !w.broken[daemonOf(p)] && n.hasVolumes(uuidOf(p))
 }
 
 // daemonOf is Ceph's name of a pod's daemon, "" for other pods.
@@ -654,43 +659,52 @@ func (w *World) osds(runs map[string]*corev1.Pod) {
 		if !ok || err != nil || slices.Contains(running, id) {
 			continue
 		}
-		var req request.Activate
-		for _, c := range p.Spec.InitContainers {
-			for _, e := range c.Env {
-				if e.Name == request.Env {
-					_ = request.Decode(e.Value, &req)
-				}
-			}
-		}
-		for _, c := range p.Spec.Containers {
-			for _, e := range c.Env {
-				if req.UUID == "" && e.Name == "ROOK_OSD_UUID" {
-					req.UUID = e.Value // a pod that another operator has made
-				}
-			}
-		}
-		disk := w.diskOf(p.Spec.NodeName, req.UUID)
+		uuid := uuidOf(p)
+		disk, size := w.diskOf(p.Spec.NodeName, uuid)
 		if disk == nil {
 			continue // no such disk on this node: the pod does not start
 		}
 		// A refusal is what the test will see: the OSD does not come up.
-		_ = w.Ceph.BootOSD(id, req.UUID, cephtest.OSDSpec{Host: p.Spec.NodeName, Devices: disk.Name, Bytes: int64(disk.Size)}, w.version(p)...)
+		_ = w.Ceph.BootOSD(id, uuid, cephtest.OSDSpec{Host: p.Spec.NodeName, Devices: disk.Name, Bytes: int64(size)}, w.version(p)...)
 	}
 }
 
-func (w *World) diskOf(node, uuid string) *Disk {
+// uuidOf is the OSD that a pod is for, "" for other pods.
+func uuidOf(p *corev1.Pod) string {
+	var req request.Activate
+	for _, c := range p.Spec.InitContainers {
+		for _, e := range c.Env {
+			if e.Name == request.Env && p.Labels["ceph_daemon_type"] == "osd" {
+				_ = request.Decode(e.Value, &req)
+			}
+		}
+	}
+	for _, c := range p.Spec.Containers {
+		for _, e := range c.Env {
+			if req.UUID == "" && e.Name == "ROOK_OSD_UUID" {
+				req.UUID = e.Value // a pod that another operator has made
+			}
+		}
+	}
+	return req.UUID
+}
+
+func (w *World) diskOf(node, uuid string) (*Disk, uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.nodes[node]
 	if n == nil {
-		return nil
+		return nil, 0
 	}
 	for _, d := range n.Disks {
 		if d.OSD != nil && d.OSD.UUID == uuid {
-			return d
+			return d, d.Size
+		}
+		if v := d.volume(uuid, device.RoleBlock); v != nil {
+			return d, v.Size
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // job runs the Jobs that the operator makes.
@@ -729,6 +743,8 @@ func (w *World) job(ctx context.Context, j *batchv1.Job, pods []corev1.Pod) erro
 		return w.versionJob(ctx, j, pod)
 	case "rook-ceph-osd-prepare":
 		return w.prepareJob(ctx, j, pod)
+	case daemonspec.FactsApp:
+		return w.factsJob(ctx, j, pod)
 	case cleanup.App:
 		return w.cleanupJob(ctx, j, pod)
 	}
@@ -828,6 +844,12 @@ func (w *World) provision(ctx context.Context, node *Node, req request.Provision
 		if !v.Use {
 			continue
 		}
+		if v.Config.OSDsPerDevice > 1 || v.Config.MetadataDevice != "" {
+			if err := w.volumes(ctx, node, v, req.FSID); err != nil {
+				r.State, r.Message = provision.Failed, err.Error()
+			}
+			continue
+		}
 		uuid := w.Ceph.NewUUID()
 		key, err := identity.NewKey(rand.Reader, identity.AES256K, time.Now())
 		if err != nil {
@@ -857,6 +879,10 @@ func (w *World) look(node *Node) []device.Device {
 		if d.OSD != nil {
 			x.OSDs, x.FSType = []device.OSD{*d.OSD}, "ceph_bluestore"
 			x.Inventory = &device.Inventory{Rejected: []string{"Has BlueStore device label"}}
+		}
+		for _, v := range d.Volumes {
+			x.OSDs, x.FSType = append(x.OSDs, v.OSD), "LVM2_member"
+			x.Inventory = &device.Inventory{Rejected: []string{"LVM detected"}}
 		}
 		devices = append(devices, x)
 	}
