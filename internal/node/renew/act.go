@@ -107,13 +107,14 @@ func (j *job) volumes(ctx context.Context) ([]volume.LV, []volume.VG, error) {
 }
 
 // made is the new OSD, if the disks and Ceph's map agree that it is there and whole;
-// nil if it has to be made.
+// nil if it has to be made. An encrypted one is also found through its open mapping, as
+// if it were a plain OSD there: that is not it.
 func (j *job) made(ctx context.Context, f facts) (*device.Found, error) {
 	if f.slotUUID == "" || f.slotUUID == j.req.OldUUID {
 		return nil, nil
 	}
 	for _, o := range f.seen.Found {
-		if o.Role != device.RoleBlock || o.ID != j.req.OSD || o.FSID != j.req.FSID || o.UUID != f.slotUUID {
+		if o.Mode != j.req.Mode || o.Role != device.RoleBlock || o.ID != j.req.OSD || o.FSID != j.req.FSID || o.UUID != f.slotUUID {
 			continue
 		}
 		whole, err := j.whole(ctx, o)

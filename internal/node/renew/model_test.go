@@ -165,6 +165,15 @@ func (w *world) Look(context.Context) (inspect.Result, error) {
 			Encrypted: l.tags["ceph.encrypted"] == "1", VG: vg, LV: name, LVUUID: l.uuid, LVSize: l.size, Devices: []string{l.dev},
 		})
 	}
+	// What is in an open mapping is seen as on any device, and first.
+	for name, full := range w.open {
+		l := w.lvs[full]
+		if id, err := strconv.Atoi(l.tags["ceph.osd_id"]); err == nil && l.tags["ceph.type"] == "block" {
+			found = slices.Insert(found, 0, device.Found{
+				OSD: device.OSD{ID: id, UUID: l.tags["ceph.osd_fsid"], FSID: fsid, Role: device.RoleBlock}, Path: "/dev/mapper/" + name, Mode: "raw",
+			})
+		}
+	}
 	return inspect.Result{Devices: device.Merge(devices, nil, found), Found: found, Unreadable: map[string]error{}}, nil
 }
 
