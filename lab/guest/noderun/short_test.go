@@ -8,11 +8,17 @@ import (
 
 // TestNeverStarted replaces the disk of an OSD that was made and never ran, on a shared
 // database device: first as it should go, then with a mkfs that fails once; then its
-// slot is given up.
+// slot is given up. The new OSD starts after a restart of the machine.
 func TestNeverStarted(t *testing.T) {
+	for name, encrypted := range map[string]bool{"plain": false, "encrypted": true} {
+		t.Run(name, func(t *testing.T) { neverStarted(t, encrypted) })
+	}
+}
+
+func neverStarted(t *testing.T, encrypted bool) {
 	n := start(t, "short", 3)
-	osds := n.provision([]string{"/dev/ubdb", "/dev/ubdc"}, map[string]any{"MetadataDevice": "/dev/ubdd", "DatabaseSizeMB": 2048})
-	if len(osds) != 2 {
+	osds := n.provision([]string{"/dev/ubdb", "/dev/ubdc"}, map[string]any{"MetadataDevice": "/dev/ubdd", "DatabaseSizeMB": 2048, "Encrypted": encrypted})
+	if len(osds) != 2 || osds[0].Encrypted != encrypted {
 		t.Fatalf("%+v", osds)
 	}
 	n.likeCephVolume()
@@ -20,6 +26,7 @@ func TestNeverStarted(t *testing.T) {
 	heads := n.heads(1<<20, n.osd(1))
 	swap := func(pull, add string) map[string]any {
 		t.Helper()
+		n.must("close", map[string]any{"osd": old.ID, "uuid": old.UUID, "lvs": lvs(old)})
 		n.redestroy(0)
 		_, err := n.g.PullDisk(t.Context(), pull)
 		n.ok(err)
@@ -40,9 +47,13 @@ func TestNeverStarted(t *testing.T) {
 		t.Errorf("a second run made another OSD: %s, then %s", r.UUID, again.UUID)
 	}
 	fresh := n.osd(0)
-	if fresh.UUID == old.UUID || fresh.DB == nil || fresh.DB.LVUUID != old.DB.LVUUID || fresh.Data.Serial != "NEW1" {
+	if fresh.UUID == old.UUID || fresh.Encrypted != encrypted || fresh.DB == nil || fresh.DB.LVUUID != old.DB.LVUUID || fresh.Data.Serial != "NEW1" {
 		t.Errorf("osd.0 is %+v, DB %+v, was %+v", fresh, fresh.DB, old.DB)
 	}
+	n.reboot(fresh)
+	n.up(fresh)
+	same("with the new OSD up")
+	n.ok(n.c.StopOSD(t.Context(), 0, false))
 	old = fresh
 	req = swap("NEW1", "NEW2")
 	guesttest.Must(t, n.g, "mount", "--bind", "/usr/bin/false", "/usr/bin/ceph-osd")
