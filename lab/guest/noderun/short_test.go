@@ -54,6 +54,17 @@ func neverStarted(t *testing.T, encrypted bool) {
 	n.up(fresh)
 	same("with the new OSD up")
 	n.ok(n.c.StopOSD(t.Context(), 0, false))
+	giveUp := func(o osd) {
+		t.Helper()
+		n.must("close", map[string]any{"osd": 0, "uuid": o.UUID, "lvs": lvs(o)})
+		n.redestroy(0)
+		n.abandon(o, n.osd(1))
+		same("after the slot was given up")
+	}
+	if encrypted {
+		giveUp(fresh) // a mkfs that fails below dm-crypt: TestSharedDB
+		return
+	}
 	old = fresh
 	req = swap("NEW1", "NEW2")
 	guesttest.Must(t, n.g, "mount", "--bind", "/usr/bin/false", "/usr/bin/ceph-osd")
@@ -65,9 +76,7 @@ func neverStarted(t *testing.T, encrypted bool) {
 	same("after mkfs failed")
 	n.replace(req, "done", "")
 	same("at the end")
-	n.redestroy(0)
-	n.abandon(n.osd(0), n.osd(1))
-	same("after the slot was given up")
+	giveUp(n.osd(0))
 }
 
 // TestOwnDatabaseDevice lets mkfs fail for an OSD whose database has a device to itself:
