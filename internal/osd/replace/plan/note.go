@@ -175,7 +175,11 @@ func LV(p *prepare.Part) *request.LV {
 	if p == nil || p.LV == "" {
 		return nil
 	}
-	return &request.LV{VG: p.VG, Name: p.LV, UUID: p.LVUUID, Size: p.Size}
+	device := p.ByID
+	if device == "" {
+		device = p.ByPath
+	}
+	return &request.LV{VG: p.VG, Name: p.LV, UUID: p.LVUUID, Size: p.Size, Device: device}
 }
 
 // Disk names the disk to pull for a person: serial, path and slot, as far as known.
