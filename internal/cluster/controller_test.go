@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +20,8 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
+	"github.com/castellan-storage/castellan/internal/kube"
+	osdspec "github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/settings"
 )
 
@@ -108,5 +112,31 @@ func TestOneDirectoryForTwoClusters(t *testing.T) {
 				t.Errorf("%s", plan)
 			}
 		})
+	}
+}
+
+// An OSD whose disk is being replaced is fenced by us: its Deployment goes with the
+// cluster. What users have fenced stays, and is named.
+func TestAReplacementDoesNotHoldTheDeletion(t *testing.T) {
+	fenced := func(name string, annotations map[string]string) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "rook-ceph", Name: name, Labels: map[string]string{kube.SkipLabel: "true"}, Annotations: annotations}}
+	}
+	ours := fenced("rook-ceph-osd-0", map[string]string{osdspec.InProgressAnnotation: "true"})
+	users := fenced("rook-ceph-osd-1", nil)
+	p := stop(&Leaving{Workloads: []kit.Object{ours, users}}, []string{"Pod rook-ceph-osd-0-x"})
+	got := map[string]bool{}
+	for _, a := range p.Do {
+		c, ok := a.(kit.Confirmed)
+		d, isDelete := c.Then.(kit.Delete)
+		if !ok || !isDelete {
+			t.Fatalf("%s is no deletion that the user has confirmed", a)
+		}
+		got[d.Object.GetName()] = d.Ours
+	}
+	if diff := cmp.Diff(map[string]bool{"rook-ceph-osd-0": true, "rook-ceph-osd-1": false}, got); diff != "" {
+		t.Errorf("past the label (-want +got):\n%s", diff)
+	}
+	if p.Wait == nil || !strings.Contains(p.Wait.Message, "rook-ceph-osd-1 (has label") || !strings.Contains(p.Wait.Hint, "remove the label") || strings.Contains(p.Wait.Message, "rook-ceph-osd-0 (") {
+		t.Errorf("it waits: %+v", p.Wait)
 	}
 }

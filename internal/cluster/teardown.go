@@ -27,6 +27,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/mon/endpoints"
+	osdspec "github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
 	"github.com/castellan-storage/castellan/internal/settings"
 )
@@ -544,23 +545,40 @@ func stillThere(l *Leaving, all, left cleanup.Hosts) []string {
 func stop(l *Leaving, running []string) kit.Plan {
 	message := "the daemons of the cluster are being stopped"
 	stuck := slices.ContainsFunc(running, func(s string) bool { return strings.Contains(s, "(") })
-	hint := ""
-	if len(running) > 0 {
+	var hints []string
+	if stuck {
+		hints = append(hints, "bring the node back, delete its pods by force when the machine is off for certain, or name the host in the annotation "+cleanup.SkipAnnotation+" of this object")
+	}
+	var fenced []string
+	for _, w := range l.Workloads {
+		if kube.Skipped(w) && !fencedByUs(w) {
+			fenced = append(fenced, kit.Name(w)+" (has label "+kube.SkipLabel+")")
+		}
+	}
+	if len(fenced) > 0 {
+		stuck = true
+		hints = append(hints, "remove the label "+kube.SkipLabel)
+	}
+	if running = slices.Concat(running, fenced); len(running) > 0 {
 		message += "; still there: " + some(running)
 	}
-	if stuck {
-		hint = "bring the node back, delete its pods by force when the machine is off for certain, or name the host in the annotation " + cleanup.SkipAnnotation + " of this object"
-	}
-	p := blocked("StoppingDaemons", message, hint, 2*time.Second, stuck)
+	p := blocked("StoppingDaemons", message, strings.Join(hints, "; "), 2*time.Second, stuck)
 	for _, name := range slices.Sorted(maps.Keys(l.Jobs)) {
 		p.Delete = append(p.Delete, jobOf(l.Jobs[name]))
 	}
 	for _, w := range l.Workloads {
 		if w.GetDeletionTimestamp() == nil {
-			p.Do = append(p.Do, confirmed(kit.Delete{Object: w}))
+			p.Do = append(p.Do, confirmed(kit.Delete{Object: w, Ours: fencedByUs(w)}))
 		}
 	}
 	return p
+}
+
+// fencedByUs reports whether it is a replacement that has set the label by which an
+// OSD's Deployment is left alone. The replacement ends with the cluster.
+func fencedByUs(w kit.Object) bool {
+	_, ok := w.(*appsv1.Deployment)
+	return ok && osdspec.Replacing(w.GetAnnotations())
 }
 
 // clean runs a Job on each host, and lets go when all have succeeded.

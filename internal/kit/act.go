@@ -297,7 +297,7 @@ func (p *run[T, S]) delete(ctx context.Context, d Delete, ask confirm) error {
 	key := client.ObjectKeyFromObject(want)
 	name := Name(want)
 	live, err := p.absentOrLive(ctx, want, key)
-	if err != nil || live == nil || kube.Skipped(live) {
+	if err != nil || live == nil || kube.Skipped(live) && !d.Ours {
 		return err
 	}
 	if want.GetUID() != "" && want.GetUID() != live.GetUID() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -695,6 +696,28 @@ func TestSkipLabel(t *testing.T) {
 			if w == "apply Deployment ns/a" || w == "delete Deployment ns/a" {
 				t.Errorf("the Deployment was to be left alone: %s", w)
 			}
+		}
+	})
+	t.Run("set by us", func(t *testing.T) {
+		b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
+		b.settle()
+		d := &appsv1.Deployment{}
+		if err := b.c.Get(t.Context(), key("ns", "a"), d); err != nil {
+			t.Fatal(err)
+		}
+		d.Labels[kube.SkipLabel] = "yes"
+		if err := b.c.Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		b.store.ResetWrites()
+		b.keeper.plan = func(*Keep, keepState) kit.Plan {
+			return kit.Plan{Do: []kit.Action{kit.Delete{Object: d, Ours: true}}}
+		}
+		if _, err := b.pass(); err != nil {
+			t.Fatal(err)
+		}
+		if w := b.store.Writes(); !slices.Contains(w, "delete Deployment ns/a") {
+			t.Errorf("writes: %v", w)
 		}
 	})
 }

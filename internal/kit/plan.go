@@ -150,6 +150,8 @@ type Delete struct {
 	Object Object
 	// Propagation is Background if empty.
 	Propagation metav1.DeletionPropagation
+	// Ours says that it was us who set the label by which the object is left alone.
+	Ours bool
 }
 
 // String implements Action.
