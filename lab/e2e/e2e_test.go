@@ -39,6 +39,7 @@ func TestCluster(t *testing.T) {
 		{"idle", testIdle},
 		{"the operator restarts", testRestart},
 		{"killed while the spec is edited", testKilledDuringEdit},
+		{"mons restart one after another", testMonUpdate},
 		{"an OSD pod is deleted", testDeleteOSDPod},
 		{"a disk is added", testAddDisk},
 		{"one mgr and two again", testMgrCount},
@@ -269,6 +270,46 @@ func testKilledDuringEdit(t *testing.T, c *cluster) {
 	c.untilHealthy(t, long, c.ceph.OSDs)
 	measured(t, "edit-killed-twice/until-all-rolled-and-clean", time.Since(begun))
 	measured(t, "edit-killed-twice/fewest-osds-up", least)
+}
+
+// testMonUpdate changes what the mons' pods are made from: no two of them may be away
+// at the same time.
+func testMonUpdate(t *testing.T, c *cluster) {
+	const memory = "68Mi"
+	begun := time.Now()
+	c.patch(t, `{"spec":{"resources":{"mon":{"requests":{"memory":"`+memory+`"}}}}}`)
+	most := 0
+	testlab.Until(t, long, "every mon has the change", func(ctx context.Context) error {
+		deps, err := c.deployments(ctx)
+		if err != nil {
+			return err
+		}
+		var away, old []string
+		for name, d := range deps {
+			if !strings.HasPrefix(name, "rook-ceph-mon-") {
+				continue
+			}
+			if s := d.Status; s.ObservedGeneration < d.Generation || s.UpdatedReplicas != 1 || s.ReadyReplicas != 1 {
+				away = append(away, name)
+			}
+			if d.Spec.Template.Spec.Containers[0].Resources.Requests.Memory().String() != memory {
+				old = append(old, name)
+			}
+		}
+		if most = max(most, len(away)); len(away) > 1 {
+			t.Fatalf("%v are away at the same time", away)
+		}
+		if len(away)+len(old) > 0 {
+			return fmt.Errorf("%v are away, %v have the old template", away, old)
+		}
+		return nil
+	})
+	measured(t, "mon-update/until-all-have-the-change", time.Since(begun))
+	measured(t, "mon-update/most-away-at-once", most)
+	if in, _, err := c.quorum(t.Context()); err != nil || len(in) != 3 {
+		t.Errorf("quorum %v: %v", in, err)
+	}
+	c.untilHealthy(t, long, c.ceph.OSDs)
 }
 
 // testDeleteOSDPod lets Kubernetes alone bring an OSD back.
