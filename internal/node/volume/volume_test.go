@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -55,7 +56,31 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What the tags say is what ceph-volume's listing says.
+// Two encrypted OSDs with their databases on one disk, captured in a storage guest with
+// Ceph 20.2.4: what the tags say is what ceph-volume's listing of the same moment says.
+func TestFoundLikeCephVolume(t *testing.T) {
+	read := func(name string) []byte {
+		t.Helper()
+		b, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	lvs, err := ParseLVs(read("dmcrypt.lvs.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := device.ParseLVMList(read("dmcrypt.lvm-list.json"))
+	if err != nil || len(want) != 4 {
+		t.Fatalf("%d parts, %v", len(want), err)
+	}
+	if diff := cmp.Diff(want, Found(lvs)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What is nobody's, or not told, is no part of an OSD.
 func TestFound(t *testing.T) {
 	lvs := []LV{
 		{VG: "vg", Name: "b", UUID: "L1", Path: "/dev/vg/b", Size: 5, Devices: []string{"/dev/sdc", "/dev/sdb"}, Tags: map[string]string{
