@@ -235,38 +235,52 @@ func (l *Lab) roundTrip(ctx context.Context) error {
 	return nil
 }
 
+// askTime bounds one question in the toolbox. One that was there before the cluster may
+// still know the mons of another; Ceph's tools try those for five minutes.
+const askTime = 20 * time.Second
+
 // clean waits until every PG is active and clean. t, which may be nil, is told.
 func (l *Lab) clean(ctx context.Context, t *timeline) error {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		out, err := l.Tool(ctx, nil, "ceph", "pg", "stat", "-f", "json")
-		if err != nil {
-			return err
-		}
-		var s struct {
-			Summary struct {
-				Total  int `json:"num_pgs"`
-				States []struct {
-					Name string `json:"name"`
-					Num  int    `json:"num"`
-				} `json:"num_pg_by_state"`
-			} `json:"pg_summary"`
-		}
-		if err := json.Unmarshal(out, &s); err != nil {
-			return fmt.Errorf("reading `ceph pg stat`: %w", err)
-		}
-		if len(s.Summary.States) == 1 && s.Summary.States[0].Name == "active+clean" {
+		pgs, err := l.unclean(ctx)
+		if err == nil {
 			if t != nil {
 				t.reach(stageClean, time.Now())
 			}
-			l.say("all %d PGs are active+clean", s.Summary.States[0].Num)
+			l.say("all %d PGs are active+clean", pgs)
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for clean PGs: %w; last seen: %s", ctx.Err(), out)
+			return fmt.Errorf("waiting for clean PGs: %w; last seen: %w", ctx.Err(), err)
 		case <-tick.C:
 		}
 	}
+}
+
+// unclean is an error while not all PGs are active and clean.
+func (l *Lab) unclean(ctx context.Context) (pgs int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	out, err := l.Tool(ctx, nil, "ceph", "pg", "stat", "-f", "json")
+	if err != nil {
+		return 0, err
+	}
+	var s struct {
+		Summary struct {
+			States []struct {
+				Name string `json:"name"`
+				Num  int    `json:"num"`
+			} `json:"num_pg_by_state"`
+		} `json:"pg_summary"`
+	}
+	if err := json.Unmarshal(out, &s); err != nil {
+		return 0, fmt.Errorf("reading `ceph pg stat`: %w", err)
+	}
+	if len(s.Summary.States) != 1 || s.Summary.States[0].Name != "active+clean" {
+		return 0, fmt.Errorf("PGs are %+v", s.Summary.States)
+	}
+	return s.Summary.States[0].Num, nil
 }
