@@ -49,14 +49,14 @@ func shard(t testing.TB) func(k int) bool {
 	return func(k int) bool { return k%n == i-1 }
 }
 
-// Pairs gives the number of runs with two crashes: usual, unless CASTELLAN_CRASH_PAIRS
-// has a number. None with -short.
-func Pairs(t testing.TB, usual int) int {
+// Random gives the number of runs that come from a seed (two crashes, caches that are
+// behind): usual, unless CASTELLAN_CRASH_RANDOM has a number. None with -short.
+func Random(t testing.TB, usual int) int {
 	t.Helper()
-	v := os.Getenv("CASTELLAN_CRASH_PAIRS")
+	v := os.Getenv("CASTELLAN_CRASH_RANDOM")
 	switch n, err := strconv.Atoi(v); {
 	case v != "" && (err != nil || n < 0):
-		t.Fatalf("CASTELLAN_CRASH_PAIRS=%q: want a number", v)
+		t.Fatalf("CASTELLAN_CRASH_RANDOM=%q: want a number", v)
 	case v != "":
 		return n
 	case testing.Short():

@@ -683,8 +683,15 @@ func (r *running) drive(ctx context.Context) error {
 			return nil
 		}
 		after := settle - quiet
-		for _, at := range r.due {
-			after = min(after, max(at.Sub(r.clock.Now()), time.Millisecond))
+		for p, at := range r.due {
+			left := at.Sub(r.clock.Now())
+			if left <= 0 {
+				// It was due and has not had its pass: there is no such key any more.
+				delete(r.due, p)
+				delete(r.failing, p)
+				continue
+			}
+			after = min(after, left)
 		}
 		r.clock.Step(after)
 		quiet += after
