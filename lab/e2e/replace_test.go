@@ -671,7 +671,7 @@ func testReplaceSpecEdit(t *testing.T, r *replacements) {
 				continue
 			}
 			if m, err := r.seen.osd(id); err != nil || !m.up || request(&d) != memory {
-				return fmt.Errorf("osd.%d has %s and is %+v (%v)", id, request(&d), m, err)
+				return errors.Join(err, fmt.Errorf("osd.%d has %s and is %+v", id, request(&d), m))
 			}
 		}
 		return nil
