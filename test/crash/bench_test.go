@@ -271,13 +271,13 @@ func run(t *testing.T, bs benches, o options, acts ...kittest.Act) {
 	every, pick := kittest.Sample(t, 22, 61)
 	s := kittest.Scenario{
 		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
-		Acts:  acts, Every: every, Pick: pick, Extra: 40, Parallel: true, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
+		Acts:  acts, Every: every, Pick: pick, Extra: 40, Parallel: true, Pairs: kittest.Random(t, 0), Seed: 1, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
 		// Longer than the slowest regular look of any controller (a minute).
 		Settle: 65 * time.Second,
 	}
 	if o.real {
 		// A run takes some 15 s there instead of 0.5.
-		s.Every = max(s.Every*6, 12)
+		s.Every, s.Pairs = max(s.Every*6, 12), 0
 		s.Modes = []kittest.Mode{kittest.ReplyLost}
 	}
 	res := kittest.Run(t, s)

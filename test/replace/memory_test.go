@@ -59,8 +59,9 @@ type bench struct {
 	uuid   map[int]string
 	// goblin runs between any two steps of the world.
 	goblin func(ctx context.Context)
-	// events that were sent.
-	events []string
+	// events that were sent, effects that there were.
+	events  []string
+	effects int
 }
 
 // recorder keeps the events.
@@ -186,11 +187,12 @@ func (b *bench) step(ctx context.Context) (bool, error) {
 	if err != nil {
 		return changed, err
 	}
+	before := b.store.Revision()
 	if b.goblin != nil {
 		b.goblin(ctx)
 	}
 	b.pods(ctx)
-	return changed, nil
+	return changed || b.store.Revision() != before, nil
 }
 
 // say notes a broken invariant.
@@ -265,7 +267,10 @@ func (b *bench) pods(ctx context.Context) {
 }
 
 // check looks at what was found broken, and at what an effect has left.
-func (b *bench) check(context.Context, kit.Effect) error {
+func (b *bench) check(_ context.Context, e kit.Effect) error {
+	if e.What != "" {
+		b.effects++
+	}
 	b.sim.Replacing(func(r *sim.Replacements) {
 		for _, serial := range r.Made {
 			if b.taboo[serial] {
@@ -414,7 +419,7 @@ func (bs benches) crash(t *testing.T, o options, acts ...kittest.Act) {
 	every, pick := kittest.Sample(t, 41, 97)
 	res := kittest.Run(t, kittest.Scenario{
 		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
-		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every, Pick: pick, Parallel: true,
+		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every, Pick: pick, Parallel: true, Pairs: kittest.Random(t, 0), Seed: 1,
 	})
 	t.Logf("CRASH %s: %d effects of the replacement, %d crashes (%d of them the same as others, %d second ones), %v", t.Name(), len(res.Effects)-res.Setup, res.Runs, res.Same, res.Twice, time.Since(begun).Round(time.Millisecond))
 }
