@@ -364,13 +364,3 @@ func TestLossIsNotAcceptedOfALivingDevice(t *testing.T) {
 			return nil
 		}))
 }
-
-// A node without power is not a dead device.
-func TestANodeThatIsDownIsNotADeadDevice(t *testing.T) {
-	bs := benches{}
-	bs.play(t, three(fast), bs.noteSet(isDB), bs.act("the node loses power", func(ctx context.Context, b *bench) error {
-		_, _, node := b.sharing(ctx, 0, isDB)
-		b.sim.Kill(node)
-		return b.change(ctx, 0, func(d *appsv1.Deployment) { d.Annotations[spec.MetadataAnnotation] = spec.LossConfirmation(0) })
-	}), bs.is(0, cephv1.OSDReplacementRefused, "only 2 are left"))
-}
