@@ -62,9 +62,6 @@ func base(spec *cephv1.ClusterSpec) map[Option]Value {
 		{"global", "mon_allow_pool_size_one"}:            plain("true"),
 		{"global", "mon_cluster_log_file"}:               plain(""),
 		{"mon", "auth_allow_insecure_global_id_reclaim"}: plain("false"),
-		// Ceph's own default, said since mons are started with a shorter one: only the
-		// first election of a cluster is to be that quick.
-		{"global", "mon_election_timeout"}: plain("5"),
 	}
 	if spec.LogCollector.Enabled {
 		opts[Option{"global", "log_to_file"}] = plain("true")

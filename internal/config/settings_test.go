@@ -72,7 +72,6 @@ func TestSettingsAreSetOnceAndRemovedAgain(t *testing.T) {
 		{"osd/class:ssd", "bluestore_cache"}: plain("10G"),
 		{"mgr", "mgr/balancer/mode"}:         plain("upmap"),
 		{"global", "mon_cluster_log_file"}:   plain(""),
-		{"global", "mon_election_timeout"}:   plain("5"),
 	}
 	rec := settle(t, d, want, Record{})
 	if got := d[Option{"osd/class:ssd", "bluestore_cache"}]; got != "10737418240" {

@@ -129,11 +129,10 @@ func flags(c podspec.Cluster, d podspec.Daemon, m Mon) []string {
 }
 
 func container(c podspec.Cluster, d podspec.Daemon, m Mon, u podspec.User) corev1.Container {
-	// The mons of a new cluster start within seconds of each other, and each election
-	// that one of them misses lasts until its timeout. They begin with a short one, as a
-	// default below everything else; internal/config sets Ceph's own as soon as there is
-	// a quorum.
-	args := append(flags(c, d, m), "--foreground", "--setuser-match-path="+d.DataDir()+"/store.db", "--default-mon-election-timeout=1")
+	// The election timeout is Ceph's own. With a shorter one the majority of a new cluster
+	// does not wait for a mon that starts a second later, and goes on with a map in which
+	// that mon has no address; mons were seen to fail an assertion when it came.
+	args := append(flags(c, d, m), "--foreground", "--setuser-match-path="+d.DataDir()+"/store.db")
 	v2only := m.Addr.Port() == endpoints.PortV2
 	if !m.HostNetwork {
 		bind := "$(ROOK_POD_IP)"
