@@ -59,10 +59,10 @@ type Options struct {
 	// When filters the events of the driving object. nil passes changes of generation,
 	// labels, annotations, finalizers and deletion, but not of status.
 	When predicate.Predicate
-	// Concurrency is the number of keys worked on at once; 32 if zero. A pass that hangs
+	// Concurrency is the number of keys worked on at once; 16 if zero. A pass that hangs
 	// holds one, and costs no more than a goroutine.
 	Concurrency int
-	// PerNamespace is how many of these one namespace may have; 8 if zero. A cluster that
+	// PerNamespace is how many of these one namespace may have; 4 if zero. A cluster that
 	// does not answer, with hundreds of OSDs, so leaves room for the others. What is over
 	// comes again within a moment.
 	PerNamespace int

@@ -60,10 +60,10 @@ func NewReconciler[T Object, S any](ctl Controller[T, S], env Env, opt Options) 
 		opt.Resync = 30 * time.Second
 	}
 	if opt.Concurrency == 0 {
-		opt.Concurrency = 32
+		opt.Concurrency = 16
 	}
 	if opt.PerNamespace == 0 {
-		opt.PerNamespace = 8
+		opt.PerNamespace = 4
 	}
 	if (opt.Report == Report{}) {
 		opt.Report = DefaultReport()
