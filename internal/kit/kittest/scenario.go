@@ -441,14 +441,6 @@ func (s Scenario) modes() []Mode {
 	return s.Modes
 }
 
-func planName(base Result, crashes []Crash) string {
-	var name []string
-	for _, c := range crashes {
-		name = append(name, c.String())
-	}
-	return strings.Join(name, "+") + "-" + slug(base.Effects[crashes[0].K-1])
-}
-
 // Play runs a scenario once, with a crash at effect k (0: none). The error says what
 // is wrong with the run in itself: it does not come to an end, fails, breaks an
 // invariant, is not steady afterwards, or never reaches effect k. The digest is left

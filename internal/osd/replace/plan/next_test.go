@@ -116,7 +116,7 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Mourn:
 		return all(need(old && s.Loss && deadSet(s), "accepted, and dead"), need(s.Replicas > 0, "wanted to run"), need(s.Note.Dead == nil, "not noted"), need(!s.In, "out"))
 	case plan.Revive:
-		return need(old && s.Note.Dead != nil && !(s.Loss && deadSet(s)), "alive, or not accepted any more")
+		return need(old && s.Note.Dead != nil && (!s.Loss || !deadSet(s)), "alive, or not accepted any more")
 	case plan.Weigh:
 		return all(need(s.Note.Replaced != "" && s.Exists && s.Up && s.In, "the new OSD"), need(s.Weigh > 0, "another weight"))
 	case plan.Down:

@@ -168,7 +168,7 @@ func (s State) resigned() bool {
 // forced: the OSD may be destroyed though Ceph does not call it safe, as far as can be
 // told from the state.
 func (s State) forced() bool {
-	return s.resigned() && s.Replicas == 0 && len(s.Pods) == 0 && s.which(func(m Mate) bool { return !m.Gone && !(m.Dead && m.Stopped) }) == ""
+	return s.resigned() && s.Replicas == 0 && len(s.Pods) == 0 && s.which(func(m Mate) bool { return !m.Gone && (!m.Dead || !m.Stopped) }) == ""
 }
 
 // mourn is the way of an OSD whose metadata device is dead, while its Deployment still
