@@ -31,7 +31,7 @@ up: lab binaries ## a Kubernetes of three nodes with a healthy Ceph on this mach
 down: $(LAB) ## take everything of the lab down again
 	$(LAB) down
 
-e2e: lab binaries ## end-to-end tests in labs of their own
+e2e: lab binaries kubectl-plugin ## end-to-end tests in labs of their own
 	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 60m -v ./e2e/...
 
 csi-standin: ## bin/csi-standin, which stands in for the images of CSI drivers (static)
