@@ -92,14 +92,25 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 // install applies everything in deploy, with the lab's image and settings.
 func (l *Lab) install(ctx context.Context) error {
 	// Neither needs the others.
-	steps := []func(context.Context) error{l.kinds, l.surroundings}
-	if l.Load != nil {
-		steps = append(steps, l.Load)
+	steps := []struct {
+		done string
+		do   func(context.Context) error
+	}{
+		{"the API server knows all kinds", l.kinds},
+		{"namespace, permissions, settings and toolbox are applied", l.surroundings},
+		{"the operator's image is on all nodes", l.Load},
 	}
 	errs := make([]error, len(steps))
 	var all sync.WaitGroup
 	for i, step := range steps {
-		all.Go(func() { errs[i] = step(ctx) })
+		if step.do == nil {
+			continue
+		}
+		all.Go(func() {
+			if errs[i] = step.do(ctx); errs[i] == nil {
+				l.say("%s", step.done)
+			}
+		})
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {

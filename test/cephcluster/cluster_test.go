@@ -30,6 +30,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
+	mgrspec "github.com/castellan-storage/castellan/internal/mgr/spec"
 	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
 )
@@ -150,6 +151,16 @@ func (r *rig) ready(osds int) {
 		if cl.Status.Phase != cephv1.ConditionReady || cl.Status.OSD == nil || cl.Status.OSD.Up != osds {
 			return fmt.Errorf("phase %s: %s; blocked by %+v; osd %+v", cl.Status.Phase, cl.Status.Message, cl.Status.BlockedBy, cl.Status.OSD)
 		}
+		// Standby mgrs come when the cluster is ready.
+		for i := range cl.Spec.Mgr.EffectiveCount() {
+			var d appsv1.Deployment
+			if err := r.c.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: mgrspec.Name(mgrspec.ID(i))}, &d); err != nil {
+				return err
+			}
+			if d.Status.ReadyReplicas == 0 {
+				return fmt.Errorf("%s does not run", d.Name)
+			}
+		}
 		return nil
 	})
 }
@@ -199,6 +210,10 @@ func TestASteadyClusterIsLeftAlone(t *testing.T) {
 	r := newRig(t, 3, 1)
 	r.create()
 	r.ready(3)
+	// The status says at its next look, a minute later or when the operator starts, that a
+	// standby mgr has come.
+	r.kill()
+	r.start()
 	quiet := func() ([]string, cephtest.Counters) {
 		r.writes.Reset()
 		r.ceph.Reset()

@@ -252,7 +252,8 @@ func (b *bench) daemonPods(ctx context.Context) (map[string]string, error) {
 	}
 	out := map[string]string{}
 	for _, p := range list.Items {
-		if p.DeletionTimestamp == nil && p.Labels["mon_canary"] == "" {
+		// An exporter serves nobody's data, and comes and goes with its node.
+		if p.DeletionTimestamp == nil && p.Labels["mon_canary"] == "" && p.Labels["ceph_daemon_type"] != "exporter" {
 			out[p.Labels["ceph_daemon_type"]+"."+p.Labels["ceph_daemon_id"]] = string(p.UID)
 		}
 	}

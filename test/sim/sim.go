@@ -27,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,6 +96,8 @@ type World struct {
 	writes *counting
 	// stores are the mons' stores that have been in use.
 	stores map[string]bool
+	// monPods are the pods that the running mons are in.
+	monPods map[string]types.UID
 	// ips are the addresses given out, to Services and to nodes.
 	ips     map[string]string
 	nodeIPs int
@@ -116,7 +119,7 @@ func Stepped(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, n
 	w := &World{
 		t: t, ns: ns, Ceph: ceph, Image: "ceph version 20.2.4 (0123456789abcdef0123456789abcdef01234567) tentacle (stable)",
 		nodes: map[string]*Node{}, broken: map[string]bool{}, hold: map[string]bool{}, dirty: map[string]string{}, cleaned: map[string]task.Request{},
-		mgrsUp: map[string]bool{}, done: make(chan struct{}), writes: &counting{Client: c}, ips: map[string]string{}, stores: map[string]bool{},
+		mgrsUp: map[string]bool{}, done: make(chan struct{}), writes: &counting{Client: c}, ips: map[string]string{}, stores: map[string]bool{}, monPods: map[string]types.UID{},
 	}
 	w.c = w.writes
 	for _, n := range nodes {
@@ -584,16 +587,19 @@ func (w *World) daemons(pods []corev1.Pod) {
 	}
 	mons := w.Ceph.RunningMons()
 	for _, m := range mons {
-		if runs["mon."+m] == nil {
+		// A new pod under the same name is a new process, also where the old one is gone at once.
+		if p := runs["mon."+m]; p == nil || w.monPods[m] != "" && w.monPods[m] != p.UID {
 			w.Ceph.StopMon(m)
 		}
 	}
+	mons = w.Ceph.RunningMons()
 	for _, d := range slices.Sorted(maps.Keys(runs)) {
 		p := runs[d]
 		if id, ok := strings.CutPrefix(d, "mon."); ok && !slices.Contains(mons, id) {
 			if w.removed(id, p) {
 				continue
 			}
+			w.monPods[id] = p.UID
 			w.Ceph.BootMon(id, cephtest.MonAddrs(arg(p, "--public-addr="), arg(p, "--ms-bind-msgr1=") == "false"), w.version(p)...)
 		}
 	}
