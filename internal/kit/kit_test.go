@@ -100,6 +100,23 @@ func (b *bench) condition(kind string) KeepCondition {
 	return KeepCondition{}
 }
 
+// skipWorkload sets the label by which the Deployment is left alone, with another change of
+// it, and forgets what was written until then.
+func (b *bench) skipWorkload(change func(*appsv1.Deployment)) *appsv1.Deployment {
+	b.Helper()
+	d := &appsv1.Deployment{}
+	if err := b.c.Get(b.Context(), key("ns", "a"), d); err != nil {
+		b.Fatal(err)
+	}
+	d.Labels[kube.SkipLabel] = "yes"
+	change(d)
+	if err := b.c.Update(b.Context(), d); err != nil {
+		b.Fatal(err)
+	}
+	b.store.ResetWrites()
+	return d
+}
+
 func TestALifeInOrder(t *testing.T) {
 	b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
 	b.settle()
@@ -673,16 +690,7 @@ func TestSkipLabel(t *testing.T) {
 	t.Run("on what is applied or deleted", func(t *testing.T) {
 		b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
 		b.settle()
-		d := &appsv1.Deployment{}
-		if err := b.c.Get(t.Context(), key("ns", "a"), d); err != nil {
-			t.Fatal(err)
-		}
-		d.Labels[kube.SkipLabel] = "yes"
-		d.Spec.Template.Spec.Containers[0].Image = "debug"
-		if err := b.c.Update(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
-		b.store.ResetWrites()
+		b.skipWorkload(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = "debug" })
 		b.settle()
 		if err := b.c.Delete(t.Context(), b.keep()); err != nil {
 			t.Fatal(err)
@@ -701,15 +709,7 @@ func TestSkipLabel(t *testing.T) {
 	t.Run("set by us", func(t *testing.T) {
 		b := newBench(t, keepOptions(), newKeep("ns", "a", 2))
 		b.settle()
-		d := &appsv1.Deployment{}
-		if err := b.c.Get(t.Context(), key("ns", "a"), d); err != nil {
-			t.Fatal(err)
-		}
-		d.Labels[kube.SkipLabel] = "yes"
-		if err := b.c.Update(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
-		b.store.ResetWrites()
+		d := b.skipWorkload(func(*appsv1.Deployment) {})
 		b.keeper.plan = func(*Keep, keepState) kit.Plan {
 			return kit.Plan{Do: []kit.Action{kit.Delete{Object: d, Ours: true}}}
 		}
