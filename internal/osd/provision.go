@@ -454,6 +454,7 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	}
 	seen.Asks[n.Name].label(req)
 	rep, job := seen.Reports[n.Name], seen.Jobs[n.Name]
+	lacks := missing(rep.Missing, seen.Slots[n.Name])
 	answered := rep.Request == hash && (rep.State == "completed" || rep.State == "failed")
 	switch {
 	case job != nil && !ended(job) && seen.Stuck[n.Name] != "" && job.Labels[spec.RequestLabel] == hash:
@@ -471,12 +472,12 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	case job != nil && job.Labels[spec.RequestLabel] != hash && !ended(job):
 		// It runs for an older request; it is let finish, since it may be writing.
 		return nodeBusy, "finishing an earlier request", nil
-	case answered && rep.State == "completed" && len(missing(rep.Missing, seen.Slots[n.Name])) > 0:
+	case answered && rep.State == "completed" && len(lacks) > 0:
 		field := "spec.storage.devices"
 		if n.Index >= 0 && len(cl.Spec.Storage.Nodes[n.Index].Devices) > 0 {
 			field = fmt.Sprintf("spec.storage.nodes[%d].devices", n.Index)
 		}
-		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(missing(rep.Missing, seen.Slots[n.Name]), ", "), RescanAnnotation), nil
+		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(lacks, ", "), RescanAnnotation), nil
 	case answered && rep.State == "completed":
 		return nodeDone, "", nil
 	case seen.Making[n.Host]:

@@ -262,11 +262,12 @@ func (e effects) mark() kit.Plan {
 		if note.Attempt != nil {
 			n = note.Attempt.Number + 1
 		}
-		note.Attempt = &plan.Attempt{Number: n, Device: e.device(), Serial: e.serial(), Proof: e.proof(), Set: s.Shares()}
+		disk := e.disk()
+		note.Attempt = &plan.Attempt{Number: n, Device: disk.Device, Serial: disk.Serial, Proof: disk.Proof, Set: s.Shares()}
 		keep(note)
 		p.What = "claiming " + note.Attempt.Device
 		plan := e.told(p, false, "OSDReplaceProvisioning", e.a.Message)
-		for _, w := range e.warnings() {
+		for _, w := range disk.Warnings {
 			plan.Events = append(plan.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: fmt.Sprintf("osd.%d: %s", s.ID, w)})
 		}
 		return plan
@@ -606,7 +607,7 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 		return nil, fmt.Errorf("the OSD map is that of cluster %s", m.FSID)
 	}
 	o, exists := m.Find(s.ID)
-	same := exists && !o.Destroyed() && o.UUID == s.UUID
+	_, same := holds(m, s.ID, s.UUID)
 	switch s.For {
 	case plan.Stop:
 		if !same || bool(o.In) {

@@ -18,6 +18,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/pg"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
@@ -54,34 +55,14 @@ func (e effects) enlist() kit.Plan {
 	}}
 }
 
-// device, serial, proof and warnings are of the disk that is claimed: the match, or the
-// one of the last attempt where the node cannot tell any more.
-func (e effects) device() string {
+// disk is the one that is claimed: the match, or that of the last attempt where the node
+// cannot tell any more.
+func (e effects) disk() swap.Match {
 	if m := e.seen.State.Match; m != nil {
-		return m.Device
+		return *m
 	}
-	return e.seen.State.Note.Attempt.Device
-}
-
-func (e effects) serial() string {
-	if m := e.seen.State.Match; m != nil {
-		return m.Serial
-	}
-	return e.seen.State.Note.Attempt.Serial
-}
-
-func (e effects) proof() string {
-	if m := e.seen.State.Match; m != nil {
-		return m.Proof
-	}
-	return e.seen.State.Note.Attempt.Proof
-}
-
-func (e effects) warnings() []string {
-	if m := e.seen.State.Match; m != nil {
-		return m.Warnings
-	}
-	return nil
+	a := e.seen.State.Note.Attempt
+	return swap.Match{Device: a.Device, Serial: a.Serial, Proof: a.Proof}
 }
 
 // mates are the Deployments of the other OSDs of the set, and its own, as they are live.
@@ -126,8 +107,8 @@ func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s S
 		return nil, fmt.Errorf("reading the OSD map: %w", err)
 	}
 	for _, mate := range s.Set.Members {
-		o, exists := m.Find(mate.ID)
-		if mate.ID == s.ID || !exists || o.Destroyed() || o.UUID != mate.UUID {
+		o, held := holds(m, mate.ID, mate.UUID)
+		if mate.ID == s.ID || !held {
 			continue
 		}
 		if w, err := c.confirmMate(ctx, s, mate, o, mates[mate.ID]); w != nil || err != nil {
@@ -177,8 +158,7 @@ func (c *Controller) confirmMate(ctx context.Context, s Still, mate plan.Member,
 // not call safe: the loss is accepted, and the device dead and found so long ago; no OSD
 // on it runs; nothing in the cluster recovers any more.
 func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Commander, m cephosd.Map, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
-	leader := mates[s.Set.Leader]
-	if s.Set.Kind != plan.OnMetadata || leader == nil || leader.Annotations[spec.MetadataAnnotation] != spec.LossConfirmation(s.Set.Leader) {
+	if s.Set.Kind != plan.OnMetadata || !lossAccepted(mates[s.Set.Leader], s.Set.Leader) {
 		return no("the loss of data is not accepted"), nil
 	}
 	mine := mates[s.ID]
@@ -190,10 +170,9 @@ func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Co
 		return no("osd.%d has not been found dead for long", s.ID), nil
 	}
 	for _, mate := range s.Set.Members {
-		o, exists := m.Find(mate.ID)
+		o, held := holds(m, mate.ID, mate.UUID)
 		d := mates[mate.ID]
-		old := exists && !o.Destroyed() && o.UUID == mate.UUID
-		if old && (bool(o.Up) || d != nil && d.Status.ReadyReplicas > 0) {
+		if held && (bool(o.Up) || d != nil && d.Status.ReadyReplicas > 0) {
 			return no("osd.%d runs, so the device is not dead", mate.ID), nil
 		}
 	}
@@ -221,7 +200,7 @@ func (s Still) whole(ctx context.Context, osds cephosd.Client, m cephosd.Map) (*
 	}
 	var left []int
 	for _, mate := range s.Set.Members {
-		if o, exists := m.Find(mate.ID); exists && !o.Destroyed() && o.UUID == mate.UUID {
+		if _, held := holds(m, mate.ID, mate.UUID); held {
 			left = append(left, mate.ID)
 		}
 	}
@@ -299,8 +278,7 @@ func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still
 			}
 			f.Mates = append(f.Mates, mate)
 		}
-		leader := v.deps[note.Set.Leader]
-		if note.Set.Kind == plan.OnMetadata && leader != nil && leader.Annotations[spec.MetadataAnnotation] == spec.LossConfirmation(note.Set.Leader) {
+		if note.Set.Kind == plan.OnMetadata && lossAccepted(v.deps[note.Set.Leader], note.Set.Leader) {
 			return nil, nil // one whose device is dead does not wait for room that it cannot use
 		}
 	}

@@ -45,12 +45,13 @@ func (s *facts) set(v *view) {
 func (v *view) mate(m plan.Member, mine *plan.Note, asked bool) plan.Mate {
 	out := plan.Mate{Member: m}
 	o, exists := v.osdmap.Find(m.ID)
-	out.Gone = v.silence == "" && (!exists || o.Destroyed() || o.UUID != m.UUID)
+	anew := exists && !o.Destroyed() && o.UUID != m.UUID
+	out.Gone = v.silence == "" && (!exists || o.Destroyed() || anew)
 	out.In, out.Running = bool(o.In), bool(o.Up)
 	d := v.deps[m.ID]
 	if d == nil {
 		out.Why, out.Stopped = "it has no Deployment", !v.hasPods(m.ID)
-		out.Made = exists && !o.Destroyed() && o.UUID != m.UUID
+		out.Made = anew
 		return out
 	}
 	out.Running = out.Running || d.Status.ReadyReplicas > 0
@@ -61,10 +62,10 @@ func (v *view) mate(m plan.Member, mine *plan.Note, asked bool) plan.Mate {
 	if mine.Set.Kind == plan.OnDisk {
 		out.Asked = d.Annotations[spec.ReplaceAnnotation] == spec.Confirmation(m.ID)
 	}
-	found := exists && !o.Destroyed() && o.UUID != m.UUID && slices.ContainsFunc(v.records, func(r osdplan.Record) bool { return r.ID == m.ID && r.UUID == o.UUID })
+	found := anew && slices.ContainsFunc(v.records, func(r osdplan.Record) bool { return r.ID == m.ID && r.UUID == o.UUID })
 	job := v.jobs[spec.MakeName(m.ID)]
 	if !out.Claimed {
-		out.Made = out.Gone && exists && !o.Destroyed()
+		out.Made = out.Gone && anew
 		out.Why = v.whyNot(m, d, mine, note, err)
 		return out
 	}

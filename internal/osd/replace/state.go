@@ -41,6 +41,19 @@ func askedMetadata(d *appsv1.Deployment, id int) bool {
 	return v == spec.MetadataConfirmation(id) || v == spec.LossConfirmation(id)
 }
 
+// lossAccepted says that a Deployment asks for it by the value that accepts the loss of
+// data. It may be nil.
+func lossAccepted(d *appsv1.Deployment, id int) bool {
+	return d != nil && d.Annotations[spec.MetadataAnnotation] == spec.LossConfirmation(id)
+}
+
+// holds finds an OSD that Ceph still has as the one that it was: not destroyed, and not made
+// anew.
+func holds(m cephosd.Map, id int, uuid string) (cephosd.OSD, bool) {
+	o, exists := m.Find(id)
+	return o, exists && !o.Destroyed() && o.UUID == uuid
+}
+
 // marks reads the Deployment. deps are all OSDs' Deployments: that of a set's leader says
 // whether the set is asked for.
 func (s *facts) marks(d *appsv1.Deployment, deps map[int]*appsv1.Deployment) {
@@ -75,7 +88,7 @@ func (s *facts) marks(d *appsv1.Deployment, deps map[int]*appsv1.Deployment) {
 		leader := deps[s.Note.Set.Leader]
 		s.Leads = s.Note.Set.Leader == s.ID
 		s.Asked = askedMetadata(leader, s.Note.Set.Leader)
-		s.Loss = leader != nil && leader.Annotations[spec.MetadataAnnotation] == spec.LossConfirmation(s.Note.Set.Leader)
+		s.Loss = lossAccepted(leader, s.Note.Set.Leader)
 	}
 	s.PodReady = d.Status.ReadyReplicas > 0
 	if v, ok := d.Annotations[spec.AbandonAnnotation]; ok {
