@@ -237,13 +237,34 @@ func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error)
 	return nil, nil
 }
 
+// excused: the loss of what is on the set is accepted, and its device is found dead now. Such
+// OSDs do not wait for room that they cannot use. The word alone is no leave: while one
+// OSD of the set runs, its data has to go somewhere.
+func (c *Controller) excused(ctx context.Context, v *view, note *plan.Note) (bool, error) {
+	if note.Set.Kind != plan.OnMetadata || !lossAccepted(v.deps[note.Set.Leader], note.Set.Leader) {
+		return false, nil
+	}
+	node, err := kube.Lookup[corev1.Node](ctx, c.Access.Live, client.ObjectKey{Name: note.Node})
+	if err != nil {
+		return false, err
+	}
+	if node != nil {
+		v.nodes[note.Node] = node
+	}
+	return v.dead(note.Set, note.Node), nil
+}
+
 // myTurn asks again, live, whether the OSD may be marked out: another one may have been
 // accepted meanwhile that the cache did not show yet.
 func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still) (*kit.Wait, error) {
-	commander, err := c.Access.Ceph(ctx, cl.Namespace, "looking at the set of an OSD that is replaced")
+	commander, err := c.Access.Ceph(ctx, cl.Namespace, "asking whether there is room to drain an OSD")
 	if err != nil {
 		return nil, err
 	}
+	return c.turnNow(ctx, commander, s)
+}
+
+func (c *Controller) turnNow(ctx context.Context, commander ceph.Commander, s Still) (*kit.Wait, error) {
 	live, err := kube.List(ctx, c.Access.Live, &appsv1.DeploymentList{}, client.InNamespace(s.Namespace), client.MatchingLabels{"app": spec.App})
 	if err != nil {
 		return nil, err
@@ -278,8 +299,9 @@ func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still
 			}
 			f.Mates = append(f.Mates, mate)
 		}
-		if note.Set.Kind == plan.OnMetadata && lossAccepted(v.deps[note.Set.Leader], note.Set.Leader) {
-			return nil, nil // one whose device is dead does not wait for room that it cannot use
+		excused, err := c.excused(ctx, v, note)
+		if err != nil || excused {
+			return nil, err
 		}
 	}
 	capacity, why := v.capacity(ctx)
