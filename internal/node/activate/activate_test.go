@@ -115,6 +115,9 @@ func (n *node) Feed(_ context.Context, in []byte, name string, args ...string) (
 	case "blkid":
 		return []byte("/dev/sdc2\n"), nil
 	case "cryptsetup":
+		if slices.Contains(args, "--test-passphrase") {
+			break
+		}
 		n.open[args[slices.Index(args, "luksOpen")+2]] = !n.lies
 	case "ceph-bluestore-tool":
 		for i, file := range []string{"whoami", "fsid", "ceph_fsid"} {
@@ -208,6 +211,29 @@ func TestUnlock(t *testing.T) {
 	for fail, other := range map[string]bool{"cryptsetup": true, "ceph": false} {
 		n.fail = fail
 		if _, err := Unlock(t.Context(), n, n, n.dir, data); err == nil || errors.Is(err, ErrKey) != other {
+			t.Errorf("%s failed: %v", fail, err)
+		}
+	}
+}
+
+// The key is tried and nothing is opened; that there is no answer is not that it does not fit.
+func TestFits(t *testing.T) {
+	n := newNode(t)
+	n.encrypted, n.dir = true, t.TempDir()
+	seen, _ := n.Look(t.Context())
+	if err := Fits(t.Context(), n, n.dir, seen.Found[4], "/dev/a", "/dev/b"); err != nil || len(n.open) > 0 {
+		t.Errorf("%v, open %v", err, n.open)
+	}
+	if want := []string{"cryptsetup --key-file - --test-passphrase luksOpen /dev/a", "cryptsetup --key-file - --test-passphrase luksOpen /dev/b"}; !slices.Equal(n.ran[2:], want) {
+		t.Errorf("ran %q", n.ran)
+	}
+	if !slices.Equal(n.fed, []string{luksKey, luksKey}) {
+		t.Errorf("keys %q", n.fed)
+	}
+	for fail, other := range map[string]bool{"cryptsetup --key-file - --test-passphrase luksOpen /dev/b": true, "ceph": false, "lvs": false} {
+		n.fail = fail
+		err := Fits(t.Context(), n, n.dir, seen.Found[4], "/dev/a", "/dev/b")
+		if err == nil || errors.Is(err, ErrKey) != other || strings.Contains(err.Error(), luksKey) {
 			t.Errorf("%s failed: %v", fail, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // ErrKey says that a volume does not open with the key that the mons have for its OSD.
@@ -45,7 +46,7 @@ type piece struct {
 // the programs that it runs, without its Python. Where that mounts a tmpfs over the
 // directory of an encrypted OSD, which is gone with this container, nothing is mounted.
 func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspect.Result, data device.Found) error {
-	tags, err := readTags(ctx, runner, data)
+	tags, lockbox, err := readTags(ctx, runner, data)
 	if err != nil {
 		return err
 	}
@@ -66,7 +67,7 @@ func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspec
 		paths[p.role] = p.path
 	}
 	if data.Encrypted {
-		if paths, err = open(ctx, node, runner, req.Dir, req.UUID, pieces, tags["ceph.cephx_lockbox_secret"]); err != nil {
+		if paths, err = open(ctx, node, runner, req.Dir, req.UUID, pieces, lockbox); err != nil {
 			return err
 		}
 	}
@@ -74,19 +75,14 @@ func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspec
 }
 
 // readTags reads the tags of the OSD's data volume. One of them is the key to its
-// lockbox: they must not be logged.
-func readTags(ctx context.Context, runner Runner, data device.Found) (map[string]string, error) {
+// lockbox, which comes apart from the others and must not be logged.
+func readTags(ctx context.Context, runner Runner, data device.Found) (tags map[string]string, lockbox string, err error) {
 	out, err := runner.Run(ctx, "lvs", "--noheadings", "--options", "lv_tags", data.VG+"/"+data.LV)
 	if err != nil {
-		return nil, fmt.Errorf("reading the tags of %s/%s: %w", data.VG, data.LV, err)
+		return nil, "", fmt.Errorf("reading the tags of %s/%s: %w", data.VG, data.LV, err)
 	}
-	tags := map[string]string{}
-	for t := range strings.SplitSeq(strings.TrimSpace(string(out)), ",") {
-		if k, v, ok := strings.Cut(t, "="); ok {
-			tags[k] = v
-		}
-	}
-	return tags, nil
+	tags, lockbox = volume.ParseTags(string(out))
+	return tags, lockbox, nil
 }
 
 // find brings the parts of the OSD together. Which there must be, the data volume's tags
@@ -169,10 +165,7 @@ func open(ctx context.Context, node Mappings, runner Runner, dir, uuid string, p
 			args = append(args, "--perf-no_read_workqueue", "--perf-no_write_workqueue")
 		}
 		if _, err := runner.Feed(ctx, []byte(key), "cryptsetup", args...); err != nil {
-			if run.Exit(err) == noKey {
-				err = fmt.Errorf("%w: %w", ErrKey, err)
-			}
-			return nil, fmt.Errorf("opening %s with its key: %w", p.path, err)
+			return nil, fmt.Errorf("opening %s with its key: %w", p.path, fits(err))
 		}
 		if there, err = node.Open([]request.LV{p.lv}); err != nil {
 			return nil, err
@@ -189,7 +182,7 @@ func open(ctx context.Context, node Mappings, runner Runner, dir, uuid string, p
 // have for the OSD, and returns its path; dir is for a file with a key meanwhile. ErrKey
 // says that this key does not open it.
 func Unlock(ctx context.Context, node Mappings, runner Runner, dir string, data device.Found) (string, error) {
-	tags, err := readTags(ctx, runner, data)
+	_, lockbox, err := readTags(ctx, runner, data)
 	if err != nil {
 		return "", err
 	}
@@ -197,8 +190,36 @@ func Unlock(ctx context.Context, node Mappings, runner Runner, dir string, data 
 	if err := awake(ctx, runner, pieces); err != nil {
 		return "", err
 	}
-	paths, err := open(ctx, node, runner, dir, data.UUID, pieces, tags["ceph.cephx_lockbox_secret"])
+	paths, err := open(ctx, node, runner, dir, data.UUID, pieces, lockbox)
 	return paths[device.RoleBlock], err
+}
+
+// Fits proves that the key which the mons have for an encrypted OSD opens the volumes at
+// paths: ErrKey says of which it does not. Nothing is opened, and a mapping that is open
+// proves nothing: it may be of an older key that Ceph has thrown away.
+func Fits(ctx context.Context, runner Runner, dir string, data device.Found, paths ...string) error {
+	_, lockbox, err := readTags(ctx, runner, data)
+	if err != nil {
+		return err
+	}
+	key, err := fetchKey(ctx, runner, dir, data.UUID, lockbox)
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		if _, err := runner.Feed(ctx, []byte(key), "cryptsetup", "--key-file", "-", "--test-passphrase", "luksOpen", p); err != nil {
+			return fmt.Errorf("trying the key of %s: %w", p, fits(err))
+		}
+	}
+	return nil
+}
+
+// fits gives cryptsetup's failure its meaning.
+func fits(err error) error {
+	if run.Exit(err) == noKey {
+		return fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	return err
 }
 
 // fetchKey asks the mons for the key of an encrypted OSD's volumes, as its lockbox: a

@@ -167,12 +167,58 @@ func (j *job) whole(ctx context.Context, o device.Found) (bool, error) {
 	return l.Ready && l.UUID == o.UUID && l.ID == j.req.OSD, nil
 }
 
+// belong reports whether the database and WAL are those of an OSD that an earlier run has
+// made: that run may have ended before it proved so, or because it found the opposite.
+// Nothing is known here of what they were before, so an encrypted one has to open with
+// the OSD's key.
+func (j *job) belong(ctx context.Context, f facts, made device.Found) (bool, error) {
+	if len(j.parts()) == 0 {
+		return true, nil
+	}
+	paths := []string{made.Path}
+	for _, want := range j.parts() {
+		lv := volume.FindLV(f.lvs, want.VG, want.Name)
+		if lv == nil || lv.OSDUUID() != made.UUID {
+			return false, nil
+		}
+		if err := j.activate(ctx, want.VG); err != nil {
+			return false, err
+		}
+		head, err := j.node.Head(ctx, lv.Path)
+		if err != nil {
+			return false, fmt.Errorf("reading %s: %w", lv.Full(), err)
+		}
+		if j.req.Encrypted {
+			if !bytes.HasPrefix(head, []byte(luks)) {
+				return false, nil
+			}
+			paths = append(paths, lv.Path)
+			continue
+		}
+		l, err := label.Parse(head)
+		if errors.Is(err, label.ErrNone) || err == nil && l.UUID != made.UUID {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("reading %s: %w", lv.Full(), err)
+		}
+	}
+	if !j.req.Encrypted {
+		return true, nil
+	}
+	err := j.node.Fits(ctx, made, paths...)
+	if errors.Is(err, activate.ErrKey) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // ready does what the checks leave to do before the claim: it closes mappings, clears
 // an earlier attempt away, makes missing volumes again and tries the disk.
-func (j *job) ready(ctx context.Context, p *plan) error {
-	lvs := j.parts()
+func (j *job) ready(ctx context.Context, p *plan, seen []volume.LV) error {
+	lvs := j.named(seen)
 	groups := map[string]bool{}
-	for _, l := range lvs {
+	for _, l := range j.parts() {
 		groups[l.VG] = p.dbDisk == nil || l.VG != p.dbVG
 	}
 	for _, vg := range slices.Sorted(maps.Keys(groups)) {
@@ -305,7 +351,11 @@ func (j *job) prepare(ctx context.Context, p plan) error {
 	}
 	// The last look of all: with a mapping open, ceph-volume would keep the old key and
 	// say that it succeeded.
-	open, err := j.node.Open(j.parts())
+	lvs, _, err := j.volumes(ctx)
+	if err != nil {
+		return err
+	}
+	open, err := j.node.Open(j.named(lvs))
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,11 @@ func (h Host) Unlock(ctx context.Context, data device.Found) (string, error) {
 	return activate.Unlock(ctx, h, h.Keys, filepath.Join(h.Root, rawosd.Dir), data)
 }
 
+// Fits implements Node.
+func (h Host) Fits(ctx context.Context, data device.Found, paths ...string) error {
+	return activate.Fits(ctx, h.Keys, filepath.Join(h.Root, rawosd.Dir), data, paths...)
+}
+
 // bounded runs a read or write of a device, and gives up on one that hangs: the
 // goroutine then stays behind with the kernel.
 func bounded(ctx context.Context, what string, f func() error) error {

@@ -66,6 +66,8 @@ type world struct {
 	crashAt, calls int
 	// crashAfter ends the run after this program.
 	crashAfter string
+	// fail is the beginning of a call that fails.
+	fail string
 }
 
 func newWorld(mode string, db, encrypted bool) *world {
@@ -126,6 +128,9 @@ func (w *world) call(what string) error {
 		return errCrash
 	}
 	w.ran = append(w.ran, what)
+	if w.fail != "" && strings.HasPrefix(what, w.fail) {
+		return errors.New("no answer")
+	}
 	return nil
 }
 
@@ -258,10 +263,29 @@ func (w *world) Unlock(_ context.Context, data device.Found) (string, error) {
 	return "/dev/mapper/" + l.uuid, nil
 }
 
+// Fits is true of volumes that were encrypted for the OSD.
+func (w *world) Fits(_ context.Context, data device.Found, paths ...string) error {
+	for _, p := range paths {
+		if l := w.lvs[strings.TrimPrefix(p, "/dev/")]; l == nil || !strings.HasPrefix(string(l.head), luks+data.UUID) {
+			return errors.Join(activate.ErrKey, w.call("fits "+p))
+		}
+	}
+	return w.call("fits")
+}
+
+// mapped reports whether a mapping is of a volume, as package crypt tells it: by the
+// volume's own uuid, and by its name only where no uuid is given.
+func (w *world) mapped(name, full string, l request.LV) bool {
+	if l.UUID == "" {
+		return l.VG+"/"+l.Name == full
+	}
+	return name == l.UUID || w.lvs[full] != nil && w.lvs[full].uuid == l.UUID
+}
+
 func (w *world) Open(lvs []request.LV) ([]crypt.Mapping, error) {
 	var all []crypt.Mapping
 	for name, full := range w.open {
-		if slices.ContainsFunc(lvs, func(l request.LV) bool { return l.VG+"/"+l.Name == full }) {
+		if slices.ContainsFunc(lvs, func(l request.LV) bool { return w.mapped(name, full, l) }) {
 			all = append(all, crypt.Mapping{Name: name, Of: full})
 		}
 	}
@@ -274,7 +298,7 @@ func (w *world) Close(_ context.Context, lvs []request.LV) ([]string, error) {
 	}
 	for _, l := range lvs {
 		for name, full := range w.open {
-			if full != l.VG+"/"+l.Name {
+			if !w.mapped(name, full, l) {
 				continue
 			}
 			if w.held[name] {
@@ -385,7 +409,8 @@ func (w *world) volume(args []string, arg func(string) string) error {
 			return errors.New("no such volume " + full)
 		}
 		maps.Copy(l.tags, tagsOf(5, uuid, kind, encrypted))
-		if !w.lies || kind == "block" {
+		// With a mapping open luksFormat and luksOpen fail, and nobody notices.
+		if w.open[l.uuid] == "" && (!w.lies || kind == "block") {
 			l.head = headOf(encrypted, uuid, uuid, 5)
 		}
 		if encrypted {
@@ -395,9 +420,16 @@ func (w *world) volume(args []string, arg func(string) string) error {
 	if w.failAt == "mkfs" {
 		return w.rollback()
 	}
+	if w.failAt == "killed" {
+		w.half(arg("--data"))
+		return errCrash
+	}
 	w.made++
 	return nil
 }
+
+// half is what a kill in the middle of mkfs leaves: mappings stay open.
+func (w *world) half(full string) { w.lvs[full].half = true }
 
 // rollback purges the id and destroys every volume with its tag.
 func (w *world) rollback() error {

@@ -45,6 +45,9 @@ type Node interface {
 	Erase(ctx context.Context, path string) error
 	// Renew makes a plain OSD of a blank disk under the id of a destroyed one.
 	Renew(ctx context.Context, d device.Device, id int, uuid, class string) error
+	// Fits proves that an encrypted OSD's key opens the volumes at paths; activate.ErrKey
+	// says that it does not.
+	Fits(ctx context.Context, data device.Found, paths ...string) error
 	// Unlock opens the mapping of an encrypted OSD's data volume, where it is not open,
 	// and gives its path. activate.ErrKey says that the OSD's key does not open it.
 	Unlock(ctx context.Context, data device.Found) (string, error)
@@ -131,7 +134,13 @@ func (j *job) do(ctx context.Context) error {
 		return err
 	}
 	if made != nil {
-		return j.finish(f, *made)
+		ours, err := j.belong(ctx, f, *made)
+		if err != nil {
+			return err
+		}
+		if ours {
+			return j.finish(f, *made)
+		}
 	}
 	p, err := decide(j.req, f)
 	if err != nil {
@@ -139,7 +148,7 @@ func (j *job) do(ctx context.Context) error {
 	}
 	j.out.Serial = p.disk.Serial
 	j.out.Warnings = append(j.out.Warnings, p.warnings...)
-	if err := j.timed("check", func() error { return j.ready(ctx, &p) }); err != nil {
+	if err := j.timed("check", func() error { return j.ready(ctx, &p, f.lvs) }); err != nil {
 		return err
 	}
 	before, err := j.snapshot(ctx, p, f.lvs)
@@ -250,6 +259,19 @@ func (j *job) parts() []request.LV {
 		}
 	}
 	return parts
+}
+
+// named are the database and WAL as they are recorded, and as the volumes that have their
+// names now: one that was made again has a uuid of its own, and a mapping on it is named
+// by that.
+func (j *job) named(lvs []volume.LV) []request.LV {
+	all := j.parts()
+	for _, want := range j.parts() {
+		if l := volume.FindLV(lvs, want.VG, want.Name); l != nil && l.UUID != want.UUID {
+			all = append(all, lvOf(*l))
+		}
+	}
+	return all
 }
 
 func lvOf(l volume.LV) request.LV {

@@ -226,6 +226,50 @@ func TestALieIsNotDone(t *testing.T) {
 	if err == nil || out.Result != request.Failed || out.Reason != request.NotProven || !strings.Contains(out.Message, "encrypted anew") {
 		t.Errorf("%+v, %v", out.Replaced, err)
 	}
+	// Nor is it when it is run again, or when the run ended before it looked.
+	if out, err = Run(t.Context(), w, w, ask("lvm", true, true), now); err == nil || out.Result != request.Refused || out.Reason != request.SlotClaimed {
+		t.Errorf("again: %+v, %v", out.Replaced, err)
+	}
+	w.lies = false
+	if out, err = settle(t, w, ask("lvm", true, true), err); err != nil || out.Result != request.Done || !strings.Contains(string(w.lvs["fast/db5"].head), out.UUID) {
+		t.Errorf("after it was destroyed again: %+v, %v", out.Replaced, err)
+	}
+}
+
+// A run that was killed before it looked at the database leaves that to the next one.
+func TestDatabaseOfAnOSDThatIsMade(t *testing.T) {
+	for name, c := range map[string]struct {
+		encrypted bool
+		change    func(w *world, l *lv)
+		want      request.Reason
+	}{
+		"whole":                           {false, func(*world, *lv) {}, ""},
+		"whole, encrypted":                {true, func(*world, *lv) {}, ""},
+		"the label of another":            {false, func(_ *world, l *lv) { l.head = labelOf(oldID, 5, true) }, request.SlotClaimed},
+		"no label":                        {false, func(_ *world, l *lv) { l.head = make([]byte, HeadSize) }, request.SlotClaimed},
+		"tagged as of the old one":        {false, func(_ *world, l *lv) { l.tags = tagsOf(5, oldID, "db", false) }, request.SlotClaimed},
+		"gone":                            {false, func(w *world, _ *lv) { delete(w.lvs, "fast/db5") }, request.SlotClaimed},
+		"encrypted with the old key":      {true, func(_ *world, l *lv) { l.head = []byte(luks + "old") }, request.SlotClaimed},
+		"not encrypted":                   {true, func(w *world, l *lv) { l.head = labelOf(w.uuid, 5, true) }, request.SlotClaimed},
+		"encrypted, and cannot be read":   {true, func(w *world, _ *lv) { w.fail = "head /dev/fast/db5" }, request.NodeUnreadable},
+		"cannot be read":                  {false, func(w *world, _ *lv) { w.fail = "head /dev/fast/db5" }, request.NodeUnreadable},
+		"cannot be activated":             {false, func(w *world, _ *lv) { w.fail = "vgchange --activate y fast" }, request.NodeUnreadable},
+		"encrypted, and no mon answers":   {true, func(w *world, _ *lv) { w.fail = "fits" }, request.NodeUnreadable},
+		"the OSD's volume cannot be read": {true, func(w *world, _ *lv) { w.fail = "head /dev/ceph-" }, request.NodeUnreadable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("lvm", true, c.encrypted)
+			first, err := Run(t.Context(), w, w, ask("lvm", true, c.encrypted), now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.change(w, w.lvs["fast/db5"])
+			out, err := Run(t.Context(), w, w, ask("lvm", true, c.encrypted), now)
+			if out.Reason != c.want || (err == nil) != (c.want == "") || c.want == "" && out.UUID != first.UUID || w.made != 1 {
+				t.Errorf("%+v, %v, made %d; want %q", out.Replaced, err, w.made, c.want)
+			}
+		})
+	}
 }
 
 func TestMappingIsClosedFirst(t *testing.T) {
@@ -236,6 +280,33 @@ func TestMappingIsClosedFirst(t *testing.T) {
 	}
 	if slices.Index(w.ran, "close") > slices.IndexFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
 		t.Errorf("closed too late: %v", w.ran)
+	}
+}
+
+// DANGER 1 once more: the database's volume was made again after a rollback, so it has not
+// the recorded uuid, and the next attempt is killed while the mapping on it is open. The
+// attempt after that has to find that mapping by the volume that is there.
+func TestMappingOfAVolumeMadeAgain(t *testing.T) {
+	w := newWorld("lvm", true, true)
+	r := ask("lvm", true, true)
+	w.failAt = "mkfs"
+	out, err := Run(t.Context(), w, w, r, now)
+	if err == nil || !slices.Equal(out.Remade, []string{"fast/db5"}) {
+		t.Fatalf("%+v, %v", out.Replaced, err)
+	}
+	w.slot, w.failAt = "destroyed", "killed"
+	if _, err = Run(t.Context(), w, w, r, now); err == nil || w.open[w.lvs["fast/db5"].uuid] != "fast/db5" {
+		t.Fatalf("%v, open %v", err, w.open)
+	}
+	held := w.lvs["fast/db5"].uuid
+	w.slot, w.uuid, w.failAt, w.held[held] = "destroyed", "", "", true
+	if out, err = Run(t.Context(), w, w, r, now); err == nil || out.Reason != request.MappingOpen || w.made != 0 {
+		t.Errorf("while somebody holds it: %+v, %v", out.Replaced, err)
+	}
+	delete(w.held, held)
+	out, err = Run(t.Context(), w, w, r, now)
+	if err != nil || out.Result != request.Done || !strings.Contains(string(w.lvs["fast/db5"].head), out.UUID) {
+		t.Errorf("%+v, %v", out.Replaced, err)
 	}
 }
 

@@ -2,7 +2,7 @@
 // lvs and vgs say of them, and the names that a replacement gives to its own.
 //
 // It parses and computes. It must not run a command, and it must not keep a secret:
-// the tag that holds an encrypted OSD's lockbox key is dropped.
+// an LV has no lockbox key among its tags.
 package volume
 
 import (
@@ -115,7 +115,8 @@ func ParseLVs(out []byte) ([]LV, error) {
 	var lvs []LV
 	for _, r := range doc.Report {
 		for _, f := range r.LV {
-			l := LV{VG: f["vg_name"], Name: f["lv_name"], UUID: f["lv_uuid"], Path: f["lv_path"], Tags: tags(f["lv_tags"])}
+			l := LV{VG: f["vg_name"], Name: f["lv_name"], UUID: f["lv_uuid"], Path: f["lv_path"]}
+			l.Tags, _ = ParseTags(f["lv_tags"]) // the key is dropped
 			if l.Path == "" {
 				l.Path = "/dev/" + l.VG + "/" + l.Name
 			}
@@ -137,15 +138,21 @@ func ParseLVs(out []byte) ([]LV, error) {
 	return lvs, nil
 }
 
-func tags(text string) map[string]string {
-	all := map[string]string{}
-	for t := range strings.SplitSeq(text, ",") {
+// ParseTags reads a volume's tags. The key to an encrypted OSD's lockbox, which is one of
+// them, is kept apart: the tags are compared and told, the key never.
+func ParseTags(text string) (tags map[string]string, lockbox string) {
+	tags = map[string]string{}
+	for t := range strings.SplitSeq(strings.TrimSpace(text), ",") {
 		k, v, _ := strings.Cut(t, "=")
-		if k != "" && k != secretTag {
-			all[k] = v
+		switch k {
+		case "":
+		case secretTag:
+			lockbox = v
+		default:
+			tags[k] = v
 		}
 	}
-	return all
+	return tags, lockbox
 }
 
 func number(s string) (uint64, error) {
