@@ -81,7 +81,26 @@ func base(spec *cephv1.ClusterSpec) map[Option]Value {
 	if k != nil && k.Compression != nil && k.Compression.Enabled {
 		opts[Option{"global", "ms_osd_compress_mode"}] = plain("force")
 	}
+	networks(&spec.Network, opts)
 	return opts
+}
+
+// networks tells daemons on the network of the nodes which of their addresses to use.
+// On the pod network each has one address, which need not be in any of the ranges.
+func networks(n *cephv1.NetworkSpec, opts map[Option]Value) {
+	if n.AddressRanges == nil || !n.IsHost() {
+		return
+	}
+	for name, ranges := range map[string]cephv1.CIDRList{"public_network": n.AddressRanges.Public, "cluster_network": n.AddressRanges.Cluster} {
+		if len(ranges) == 0 {
+			continue
+		}
+		list := make([]string, len(ranges))
+		for i, r := range ranges {
+			list[i] = string(r)
+		}
+		opts[Option{"global", name}] = Value{Text: ceph.NewSecret(strings.Join(list, ",")), From: "spec.network.addressRanges"}
+	}
 }
 
 // wanted adds the user's settings. secrets holds the values that

@@ -199,3 +199,28 @@ func TestKernelClientsSpeakWhatTheMonsSpeak(t *testing.T) {
 		}
 	}
 }
+
+// Address ranges are for daemons on the network of the nodes; a daemon on the pod network
+// would not start for want of an address in them.
+func TestAddressRangesCountOnTheHostNetwork(t *testing.T) {
+	ranges := &cephv1.AddressRangesSpec{Public: cephv1.CIDRList{"192.0.2.0/24", "198.51.100.0/24"}, Cluster: cephv1.CIDRList{"203.0.113.0/24"}}
+	for _, c := range []struct {
+		net  cephv1.NetworkSpec
+		want map[string]string
+	}{
+		{cephv1.NetworkSpec{AddressRanges: ranges}, map[string]string{}},
+		{cephv1.NetworkSpec{Provider: "host"}, map[string]string{}},
+		{cephv1.NetworkSpec{Provider: "host", AddressRanges: ranges}, map[string]string{"public_network": "192.0.2.0/24,198.51.100.0/24", "cluster_network": "203.0.113.0/24"}},
+		{cephv1.NetworkSpec{HostNetwork: true, AddressRanges: &cephv1.AddressRangesSpec{Public: ranges.Public[:1]}}, map[string]string{"public_network": "192.0.2.0/24"}},
+	} {
+		got := map[string]string{}
+		for o, v := range wanted(&cephv1.ClusterSpec{Network: c.net}, nil) {
+			if strings.HasSuffix(o.Name, "_network") {
+				got[o.Name] = v.Text.Reveal()
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%+v: %s", c.net, diff)
+		}
+	}
+}

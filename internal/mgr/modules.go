@@ -167,7 +167,17 @@ func settingsOf(cl *cephv1.CephCluster) []Setting {
 		Setting{Name: "mgr/dashboard/ssl_server_port", Value: ports[true]},
 		Setting{Name: "mgr/dashboard/url_prefix", Value: d.URLPrefix},
 		Setting{Name: "mgr/dashboard/PROMETHEUS_API_HOST", Value: d.PrometheusEndpoint},
+		Setting{Name: "mgr/dashboard/PROMETHEUS_API_SSL_VERIFY", Value: sslVerify(d)},
 	)
+}
+
+// sslVerify is for a Prometheus that the dashboard asks by TLS; without one, the
+// dashboard keeps its own default.
+func sslVerify(d cephv1.DashboardSpec) string {
+	if d.PrometheusEndpoint == "" {
+		return ""
+	}
+	return strconv.FormatBool(d.PrometheusEndpointSSLVerify)
 }
 
 // value of an option of the mgr section, "" when it is not set.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"syscall"
 	"strings"
 )
 
@@ -144,7 +145,7 @@ func (c *Cluster) healthJSON(detail bool) obj {
 	status := "HEALTH_OK"
 	out := obj{}
 	for code, k := range c.healthChecks() {
-		muted := c.mutes[code]
+		_, muted := c.mutes[code]
 		d := obj{"severity": k.severity, "muted": muted,
 			"summary": obj{"message": k.message, "count": max(len(k.details), 1)}}
 		if detail {
@@ -164,7 +165,7 @@ func (c *Cluster) healthJSON(detail bool) obj {
 	}
 	mutes := []obj{}
 	for _, m := range slices.Sorted(maps.Keys(c.mutes)) {
-		mutes = append(mutes, obj{"code": m, "sticky": false, "summary": "", "count": 0})
+		mutes = append(mutes, obj{"code": m, "sticky": c.mutes[m], "summary": "", "count": 0})
 	}
 	return obj{"status": status, "checks": out, "mutes": mutes}
 }
@@ -176,7 +177,11 @@ func statusCommands() map[string]*spec {
 			return jsonReply(c.healthJSON(a.str("detail") == "detail"))
 		}),
 		"health mute": entry(rw, "code:str ttl:str? sticky:bool?", func(c *Cluster, a args) reply {
-			c.mutes[a.str("code")] = true
+			code, sticky := a.str("code"), a.yes("sticky")
+			if _, raised := c.healthChecks()[code]; !raised && !sticky {
+				return fail(syscall.ENOENT, "health alert %s is not currently raised", code)
+			}
+			c.mutes[code] = sticky
 			return reply{}
 		}),
 		"health unmute": entry(rw, "code:str?", func(c *Cluster, a args) reply {

@@ -148,6 +148,21 @@ func (c Client) HealthDetail(ctx context.Context) (Health, error) {
 	return ceph.MonJSON[Health](ctx, c.c, ceph.Cmd("health", "detail", "detail"))
 }
 
+// Health reads the health checks without their details, and what is muted.
+func (c Client) Health(ctx context.Context) (Health, error) {
+	return ceph.MonJSON[Health](ctx, c.c, ceph.Cmd("health"))
+}
+
+// Mute keeps a check out of the health, now and whenever it fires, until Unmute.
+func (c Client) Mute(ctx context.Context, code string) error {
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("health mute", "code", code, "sticky", true)))
+}
+
+// Unmute counts a check again. One that is not muted is no error.
+func (c Client) Unmute(ctx context.Context, code string) error {
+	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("health unmute", "code", code)))
+}
+
 // Versions counts running daemons by type and version line. The type "overall"
 // is the sum.
 type Versions map[string]map[string]int
@@ -222,22 +237,4 @@ type Crash struct {
 // Crashes lists recorded crashes that are not archived, from the mgr.
 func (c Client) Crashes(ctx context.Context) ([]Crash, error) {
 	return ceph.MgrJSON[[]Crash](ctx, c.c, ceph.Cmd("crash ls-new"))
-}
-
-// Mute keeps a health check from counting; ttl as Ceph writes it ("1h"), ""
-// for ever.
-func (c Client) Mute(ctx context.Context, code, ttl string, sticky bool) error {
-	cmd := ceph.Cmd("health mute", "code", code)
-	if ttl != "" {
-		cmd.Args["ttl"] = ttl
-	}
-	if sticky {
-		cmd.Args["sticky"] = true
-	}
-	return ceph.Discard(c.c.Mon(ctx, cmd))
-}
-
-// Unmute takes a mute back.
-func (c Client) Unmute(ctx context.Context, code string) error {
-	return ceph.Discard(c.c.Mon(ctx, ceph.Cmd("health unmute", "code", code)))
 }

@@ -41,7 +41,16 @@ func (s *suite) status(t *testing.T) {
 	h = s.read(t, ceph.ToMon, ceph.Cmd("status"))
 	h.is("health.checks.OSDMAP_FLAGS.muted", true)
 	h.is("health.mutes.0.code", "OSDMAP_FLAGS")
+	h.is("health.mutes.0.sticky", false)
 	s.monOK(t, ceph.Cmd("health unmute", "code", "OSDMAP_FLAGS"))
+	// A check that is not raised can be muted only for good.
+	s.refused(t, syscall.ENOENT, ceph.Cmd("health mute", "code", "BLUEFS_SPILLOVER"))
+	s.monOK(t, ceph.Cmd("health mute", "code", "BLUEFS_SPILLOVER", "sticky", true))
+	h = s.read(t, ceph.ToMon, ceph.Cmd("health"))
+	h.is("mutes.0.code", "BLUEFS_SPILLOVER")
+	h.is("mutes.0.sticky", true)
+	s.monOK(t, ceph.Cmd("health unmute", "code", "BLUEFS_SPILLOVER"))
+	s.monOK(t, ceph.Cmd("health unmute", "code", "BLUEFS_SPILLOVER"))
 	s.monOK(t, ceph.Cmd("osd unset", "key", "noscrub"))
 	s.read(t, ceph.ToMgr, ceph.Cmd("crash ls-new"))
 }
