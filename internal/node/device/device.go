@@ -1,5 +1,5 @@
 // Package device describes the block devices of a storage node as values: what
-// lsblk, udev and ceph-volume say of them, merged into one list that code can
+// lsblk, udev, labels and tags say of them, merged into one list that code can
 // decide on.
 //
 // It parses text that somebody else has read. It must not run a command, open

@@ -159,37 +159,8 @@ func ApplyUdev(d *Device, entry []byte) {
 	d.PartTable = first(d.PartTable, "ID_PART_TABLE_TYPE")
 }
 
-type inventoryItem struct {
-	Path          string   `json:"path"`
-	Available     bool     `json:"available"`
-	Rejected      []string `json:"rejected_reasons"`
-	BeingReplaced bool     `json:"being_replaced"`
-}
-
-// ParseInventory reads `ceph-volume inventory --format json [device]`: a list,
-// or one object when a device was named. The key is the device's path.
-func ParseInventory(out []byte) (map[string]Inventory, error) {
-	var items []inventoryItem
-	if err := json.Unmarshal(out, &items); err != nil {
-		var one inventoryItem
-		if errOne := json.Unmarshal(out, &one); errOne != nil {
-			return nil, fmt.Errorf("reading ceph-volume's inventory: %w", err)
-		}
-		items = []inventoryItem{one}
-	}
-	inv := make(map[string]Inventory, len(items))
-	for _, it := range items {
-		if it.Path == "" {
-			return nil, fmt.Errorf("reading ceph-volume's inventory: an entry has no path")
-		}
-		reasons := slices.Clone(it.Rejected)
-		slices.Sort(reasons)
-		inv[it.Path] = Inventory{Available: it.Available, Rejected: reasons, BeingReplaced: it.BeingReplaced}
-	}
-	return inv, nil
-}
-
-// Found is an OSD as a ceph-volume listing names it: the OSD and where it is.
+// Found is a part of an OSD and where it is, as the device's label or the volume's tags
+// tell it.
 type Found struct {
 	OSD
 	// Path is the device or LV that holds this part of the OSD.
@@ -213,110 +184,13 @@ type Found struct {
 	DeviceSize uint64 `json:"deviceSize,omitempty"`
 }
 
-// ParseRawList reads `ceph-volume raw list --format json`. Entries of every
-// cluster on the node are returned; encrypted LVM OSDs may come with little
-// more than their uuid, and then have ID -1 and an empty FSID.
-func ParseRawList(out []byte) ([]Found, error) {
-	var doc map[string]struct {
-		FSID   string `json:"ceph_fsid"`
-		Device string `json:"device"`
-		DB     string `json:"device_db"`
-		WAL    string `json:"device_wal"`
-		ID     *int   `json:"osd_id"`
-		UUID   string `json:"osd_uuid"`
-	}
-	if err := json.Unmarshal(out, &doc); err != nil {
-		return nil, fmt.Errorf("reading `ceph-volume raw list`: %w", err)
-	}
-	var found []Found
-	for key, e := range doc {
-		uuid := e.UUID
-		if uuid == "" {
-			uuid = key
-		}
-		id := -1
-		if e.ID != nil {
-			id = *e.ID
-		}
-		for _, part := range []struct {
-			path string
-			role Role
-		}{{e.Device, RoleBlock}, {e.DB, RoleDB}, {e.WAL, RoleWAL}} {
-			if part.path != "" {
-				found = append(found, Found{OSD: OSD{ID: id, UUID: uuid, FSID: e.FSID, Role: part.role}, Path: part.path, Mode: "raw"})
-			}
-		}
-	}
-	sortFound(found)
-	return found, nil
-}
-
-// ParseLVMList reads `ceph-volume lvm list --format json`. While a replaced
-// disk is still plugged in, one id stands for two OSDs with different uuids:
-// callers choose by uuid.
-func ParseLVMList(out []byte) ([]Found, error) {
-	var doc map[string][]struct {
-		Devices []string          `json:"devices"`
-		LV      string            `json:"lv_name"`
-		Path    string            `json:"lv_path"`
-		Size    flexUint          `json:"lv_size"`
-		LVUUID  string            `json:"lv_uuid"`
-		VG      string            `json:"vg_name"`
-		Type    string            `json:"type"`
-		AltPath string            `json:"path"`
-		Tags    map[string]string `json:"tags"`
-	}
-	if err := json.Unmarshal(out, &doc); err != nil {
-		return nil, fmt.Errorf("reading `ceph-volume lvm list`: %w", err)
-	}
-	var found []Found
-	for key, parts := range doc {
-		id, err := strconv.Atoi(key)
-		if err != nil {
-			return nil, fmt.Errorf("reading `ceph-volume lvm list`: %q is no OSD id", key)
-		}
-		for _, p := range parts {
-			f := Found{
-				OSD:  OSD{ID: id, UUID: p.Tags["ceph.osd_fsid"], FSID: p.Tags["ceph.cluster_fsid"], Role: Role(p.Type)},
-				Path: p.Path, Mode: "lvm", Encrypted: p.Tags["ceph.encrypted"] == "1",
-				DeviceClass: p.Tags["ceph.crush_device_class"],
-				VG:          p.VG, LV: p.LV, LVUUID: p.LVUUID, LVSize: uint64(p.Size), Devices: slices.Sorted(slices.Values(p.Devices)),
-			}
-			if f.Path == "" {
-				f.Path = p.AltPath
-			}
-			found = append(found, f)
-		}
-	}
-	sortFound(found)
-	return found, nil
-}
-
-func sortFound(found []Found) {
-	slices.SortFunc(found, func(a, b Found) int {
-		if a.ID != b.ID {
-			return a.ID - b.ID
-		}
-		if c := strings.Compare(a.UUID, b.UUID); c != 0 {
-			return c
-		}
-		return strings.Compare(string(a.Role), string(b.Role))
-	})
-}
-
-// Merge adds ceph-volume's inventory and listings to the devices. A physical
-// device below an OSD's LV carries that OSD too, so that a shared DB device
-// names every OSD that depends on it.
-func Merge(devices []Device, inv map[string]Inventory, found []Found) []Device {
+// Merge adds the OSDs to the devices that hold them. A physical device below an
+// OSD's LV carries that OSD too, so that a shared DB device names every OSD that
+// depends on it.
+func Merge(devices []Device, found []Found) []Device {
 	merged := slices.Clone(devices)
 	for i := range merged {
-		d := &merged[i]
-		d.OSDs = slices.Clone(d.OSDs)
-		for p, item := range inv {
-			if d.Answers(p) {
-				d.Inventory = &item
-			}
-		}
+		merged[i].OSDs = slices.Clone(merged[i].OSDs)
 	}
 	for _, f := range found {
 		for _, ref := range append([]string{f.Path}, f.Devices...) {

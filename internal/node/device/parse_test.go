@@ -23,15 +23,22 @@ func TestSharedDBDeviceNamesEveryOSD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := ParseInventory(read(t, "lvm.inventory.json"))
-	if err != nil {
-		t.Fatal(err)
+	// What the tags of the volumes said at the same moment.
+	var found []Found
+	const fast0 = "ceph-7e133891-e24d-4614-a5cf-c043da655574"
+	for id, o := range [][4]string{
+		{"9b425751-00ef-4f4c-8865-f4b4ec77d516", "ceph-a1981f1a-549a-40f7-a191-5ffcffd63b4c", "/dev/ubdb", "osd-db-64f7488c-91b2-471d-b1e7-6d4a69b2f9d7"},
+		{"178f1b8b-9eca-4735-bc88-3e51a074eba4", "ceph-98790f45-c4cd-49ab-995d-45ec6b2a0d67", "/dev/ubdc", "osd-db-15a1ed60-97e8-4351-b567-7ff3944fa8dc"},
+		{"e5e98017-5573-4632-b727-64e8572bb95a", "ceph-2423da1b-3f50-4989-a567-79c0f8586e7f", "/dev/ubdd", "osd-db-7663524c-4729-4760-a65a-c6b94dbe9817"},
+	} {
+		for _, p := range []struct {
+			role         Role
+			vg, lv, disk string
+		}{{RoleBlock, o[1], "osd-block-" + o[0], o[2]}, {RoleDB, fast0, o[3], "/dev/ubde"}} {
+			found = append(found, Found{OSD: OSD{ID: id, UUID: o[0], FSID: "f", Role: p.role}, Path: "/dev/" + p.vg + "/" + p.lv, Mode: "lvm", VG: p.vg, LV: p.lv, Devices: []string{p.disk}})
+		}
 	}
-	found, err := ParseLVMList(read(t, "lvm.lvm-list.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	devices = Merge(devices, inv, found)
+	devices = Merge(devices, found)
 
 	fast := devices[Find(devices, "/dev/ubde")]
 	var ids []int
@@ -51,7 +58,7 @@ func TestSharedDBDeviceNamesEveryOSD(t *testing.T) {
 	if len(data.OSDs) != 1 || data.OSDs[0].Role != RoleBlock {
 		t.Errorf("ubdb holds %+v, want the block of one OSD", data.OSDs)
 	}
-	if data.FSType != "LVM2_member" || data.Inventory == nil || data.Inventory.Available {
+	if data.FSType != "LVM2_member" {
 		t.Errorf("ubdb: %+v", data)
 	}
 	lv := devices[Find(devices, "dm-0")]
@@ -68,58 +75,6 @@ func withBytes(t *testing.T) string {
 		s = strings.ReplaceAll(s, old, size)
 	}
 	return s
-}
-
-func TestReplacedOSDIsListedTwiceUnderOneID(t *testing.T) {
-	found, err := ParseLVMList(read(t, "dmcrypt-replaced.lvm-list.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	uuids := map[string]bool{}
-	for _, f := range found {
-		if f.ID == 0 && f.Role == RoleBlock {
-			uuids[f.UUID] = true
-			if !f.Encrypted || f.VG == "" || f.LVSize == 0 {
-				t.Errorf("incomplete entry %+v", f)
-			}
-		}
-	}
-	if len(uuids) != 2 {
-		t.Errorf("block LVs of osd.0 = %v, want the old and the new one", uuids)
-	}
-}
-
-func TestRawListToleratesEncryptedLVM(t *testing.T) {
-	found, err := ParseRawList(read(t, "dmcrypt.raw-list.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(found) != 3 {
-		t.Fatalf("got %d entries, want 3", len(found))
-	}
-	for _, f := range found {
-		if f.ID != -1 || f.FSID != "" || f.Role != RoleDB {
-			t.Errorf("an entry without id and fsid must not pretend to have them: %+v", f)
-		}
-	}
-	found, err = ParseRawList(read(t, "raw.raw-list.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := Found{OSD: OSD{ID: 0, UUID: "9dc8f4d7-0bbb-44fa-9147-6dadec71a49d", FSID: "f2b79749-5c80-4051-8f99-2b3d36e8fb05", Role: RoleBlock}, Path: "/dev/loop0", Mode: "raw"}
-	if diff := cmp.Diff(want, found[0]); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestInventoryOfOneDevice(t *testing.T) {
-	inv, err := ParseInventory(read(t, "one.inventory.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, ok := inv["/dev/loop0"]; !ok || !got.Available {
-		t.Errorf("inventory = %+v", inv)
-	}
 }
 
 func TestUdev(t *testing.T) {
@@ -148,30 +103,37 @@ func TestUdev(t *testing.T) {
 }
 
 func TestBrokenOutputIsAnError(t *testing.T) {
-	for name, parse := range map[string]func([]byte) error{
-		"lsblk":     func(b []byte) error { _, err := ParseLsblk(b); return err },
-		"inventory": func(b []byte) error { _, err := ParseInventory(b); return err },
-		"raw list":  func(b []byte) error { _, err := ParseRawList(b); return err },
-		"lvm list":  func(b []byte) error { _, err := ParseLVMList(b); return err },
-	} {
-		for _, in := range []string{"", "{", `{"blockdevices":`, `[{"path":`} {
-			if parse([]byte(in)) == nil {
-				t.Errorf("%s accepts %q: a cut-off answer must not look like an empty node", name, in)
-			}
+	for _, in := range []string{"", "{", `{"blockdevices":`, `[{"path":`, `{"blockdevices":[{"kname":"sdb","size":"10G"}]}`, `{"blockdevices":[{"kname":"sdb","ro":"maybe"}]}`} {
+		if _, err := ParseLsblk([]byte(in)); err == nil {
+			t.Errorf("%q is accepted: a cut-off answer must not look like an empty node", in)
 		}
 	}
 }
 
+// Whatever lsblk and udev say, each device comes once, under its own name, and merging
+// loses none.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"blockdevices":[{"kname":"sda","children":[{"kname":"sda1"}]}]}`))
-	f.Add([]byte(`{"0":[{"type":"block","tags":{"ceph.osd_fsid":"x"}}]}`))
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		devices, _ := ParseLsblk(b)
-		inv, _ := ParseInventory(b)
-		raw, _ := ParseRawList(b)
-		lvm, _ := ParseLVMList(b)
-		Merge(devices, inv, append(raw, lvm...))
+	f.Add([]byte(`{"blockdevices":[{"kname":"a","children":[{"kname":"a","children":[{"kname":"a"}]}]}]}`))
+	f.Add([]byte("S:disk/by-id/x\nE:ID_SERIAL=x\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
 		var d Device
 		ApplyUdev(&d, b)
+		devices, err := ParseLsblk(b)
+		if err != nil {
+			return
+		}
+		names := map[string]bool{}
+		var found []Found
+		for _, d := range devices {
+			if names[d.Name] || d.Path == "" {
+				t.Errorf("%q comes twice, or has no path", d.Name)
+			}
+			names[d.Name] = true
+			found = append(found, Found{OSD: OSD{ID: 1, UUID: d.Name}, Path: d.Path})
+		}
+		if merged := Merge(devices, found); len(merged) != len(devices) {
+			t.Errorf("%d devices became %d", len(devices), len(merged))
+		}
 	})
 }

@@ -86,7 +86,7 @@ func (n Node) Look(ctx context.Context) (Result, error) {
 		}
 		res.Found = append(res.Found, volume.Found(lvs)...)
 	}
-	res.Devices = device.Merge(res.Devices, nil, res.Found)
+	res.Devices = device.Merge(res.Devices, res.Found)
 	return res, nil
 }
 

@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -83,15 +82,21 @@ func TestSharedBatchCountsItsOSDsAndDevices(t *testing.T) {
 }
 
 func TestResultsOfAReplacedOSDAreToldApartByUUID(t *testing.T) {
-	out, err := os.ReadFile("../device/testdata/dmcrypt-replaced.lvm-list.json")
-	if err != nil {
-		t.Fatal(err)
+	// osd.0 after its disk was replaced, with the old one still plugged in: the surviving
+	// database is the new one's.
+	const fsid = "5ae6d8e4-f15a-4b52-8a5a-5d8b1bb1d6f4"
+	part := func(id int, uuid string, role device.Role, vg, disk string) device.Found {
+		lv := "osd-" + string(role) + "-" + uuid
+		return device.Found{
+			OSD: device.OSD{ID: id, UUID: uuid, FSID: fsid, Role: role}, Path: "/dev/" + vg + "/" + lv, Mode: "lvm", Encrypted: true,
+			VG: vg, LV: lv, LVUUID: "L-" + uuid, LVSize: 2 << 30, Devices: []string{disk},
+		}
 	}
-	found, err := device.ParseLVMList(out)
-	if err != nil {
-		t.Fatal(err)
+	found := []device.Found{
+		part(0, "cffbb4bc", device.RoleBlock, "ceph-old", "/dev/ubdb"),
+		part(0, "f563ceca", device.RoleBlock, "ceph-new", "/dev/ubdf"), part(0, "f563ceca", device.RoleDB, "ceph-fast", "/dev/ubde"),
+		part(1, "74578c75", device.RoleBlock, "ceph-1", "/dev/ubdc"), part(1, "74578c75", device.RoleDB, "ceph-fast", "/dev/ubde"),
 	}
-	fsid := found[0].FSID
 	devices := []device.Device{{Name: "ubdf", Path: "/dev/ubdf", Serial: "SERIALF", Slot: "slot-5", Size: 8 << 30}}
 	osds, skipped := Results(found, devices, fsid)
 	var zeros []Result

@@ -138,7 +138,8 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 	}
 	facts.Reserved = reserve(facts.Reserved, find(facts.Pending, seen.Devices, facts.FSID).Reserved)
 	verdicts := choice.Choose(seen.Devices, sel, facts)
-	inv := map[string]device.Inventory{}
+	asked := false
+	seen.Devices = slices.Clone(seen.Devices)
 	for _, v := range verdicts {
 		d := v.Device
 		fresh := v.Reason == choice.NotInspected || v.Reason == choice.MetadataOnly && len(d.OSDs) == 0
@@ -149,10 +150,11 @@ func look(ctx context.Context, node Node, sel choice.Selection, facts choice.Fac
 		if err != nil {
 			item = device.Inventory{Rejected: []string{err.Error()}}
 		}
-		inv[d.Path] = item
+		if i := slices.IndexFunc(seen.Devices, func(o device.Device) bool { return o.Name == d.Name }); i >= 0 {
+			seen.Devices[i].Inventory, asked = &item, true
+		}
 	}
-	if len(inv) > 0 {
-		seen.Devices = device.Merge(seen.Devices, inv, nil)
+	if asked {
 		verdicts = choice.Choose(seen.Devices, sel, facts)
 	}
 	return seen, verdicts, nil

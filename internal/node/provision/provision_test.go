@@ -44,7 +44,7 @@ func (f *fakeNode) Look(context.Context) (inspect.Result, error) {
 	for p, o := range f.osds {
 		found = append(found, device.Found{OSD: o, Path: p, Mode: "raw"})
 	}
-	return inspect.Result{Devices: device.Merge(f.devices, nil, found), Found: found, Unreadable: map[string]error{}}, nil
+	return inspect.Result{Devices: device.Merge(f.devices, found), Found: found, Unreadable: map[string]error{}}, nil
 }
 
 func (f *fakeNode) Inventory(_ context.Context, path string) (device.Inventory, error) {

@@ -179,7 +179,7 @@ func (w *world) Look(context.Context) (inspect.Result, error) {
 			})
 		}
 	}
-	return inspect.Result{Devices: device.Merge(devices, nil, found), Found: found, Unreadable: map[string]error{}}, nil
+	return inspect.Result{Devices: device.Merge(devices, found), Found: found, Unreadable: map[string]error{}}, nil
 }
 
 func (w *world) Inventory(_ context.Context, path string) (device.Inventory, error) {

@@ -1,8 +1,13 @@
 package volume
 
 import (
+	stdcmp "cmp"
+	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,9 +76,42 @@ func TestFoundLikeCephVolume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := device.ParseLVMList(read("dmcrypt.lvm-list.json"))
-	if err != nil || len(want) != 4 {
-		t.Fatalf("%d parts, %v", len(want), err)
+	var listing map[string][]struct {
+		Devices []string          `json:"devices"`
+		LV      string            `json:"lv_name"`
+		Path    string            `json:"lv_path"`
+		Size    string            `json:"lv_size"`
+		UUID    string            `json:"lv_uuid"`
+		VG      string            `json:"vg_name"`
+		Type    string            `json:"type"`
+		Tags    map[string]string `json:"tags"`
+	}
+	if err := json.Unmarshal(read("dmcrypt.lvm-list.json"), &listing); err != nil {
+		t.Fatal(err)
+	}
+	var want []device.Found
+	for _, key := range slices.Sorted(maps.Keys(listing)) {
+		for _, p := range listing[key] {
+			id, err := strconv.Atoi(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size, err := strconv.ParseUint(p.Size, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, device.Found{
+				OSD:  device.OSD{ID: id, UUID: p.Tags["ceph.osd_fsid"], FSID: p.Tags["ceph.cluster_fsid"], Role: device.Role(p.Type)},
+				Path: p.Path, Mode: "lvm", Encrypted: p.Tags["ceph.encrypted"] == "1", DeviceClass: p.Tags["ceph.crush_device_class"],
+				VG: p.VG, LV: p.LV, LVUUID: p.UUID, LVSize: size, Devices: p.Devices,
+			})
+		}
+	}
+	slices.SortFunc(want, func(a, b device.Found) int {
+		return stdcmp.Or(a.ID-b.ID, strings.Compare(string(a.Role), string(b.Role)))
+	})
+	if len(want) != 4 {
+		t.Fatalf("%d parts", len(want))
 	}
 	if diff := cmp.Diff(want, Found(lvs)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
