@@ -30,6 +30,7 @@ const (
 // says that the disk may be pulled. deps are the Deployments of OSDs.
 func Of(deps []appsv1.Deployment) map[string][]swap.Pending {
 	out := map[string][]swap.Pending{}
+	var notes []plan.Note
 	for i := range deps {
 		d := &deps[i]
 		id, err := spec.IDOf(d)
@@ -40,12 +41,34 @@ func Of(deps []appsv1.Deployment) map[string][]swap.Pending {
 		if _, ready := d.Annotations[spec.ReadyAnnotation]; err != nil || note == nil || !ready {
 			continue
 		}
-		out[note.Node] = append(out[note.Node], note.Pending(with(d, *note, deps)))
+		notes = append(notes, *note)
+	}
+	for i := range deps {
+		d := &deps[i]
+		k := slices.IndexFunc(notes, func(n plan.Note) bool { return d.Name == spec.Name(n.Record.ID) })
+		if k < 0 {
+			continue
+		}
+		p := notes[k].Pending(with(d, notes[k], deps))
+		p.Old = First(notes[k], notes).Old()
+		out[notes[k].Node] = append(out[notes[k].Node], p)
 	}
 	for _, list := range out {
 		slices.SortFunc(list, func(a, b swap.Pending) int { return a.OSD - b.OSD })
 	}
 	return out
+}
+
+// First is the earliest of the notes that wait for one metadata device with a note, itself
+// where it joins none: all of them wait for what takes the place of that one's device.
+func First(note plan.Note, all []plan.Note) plan.Note {
+	first := note
+	for _, n := range all {
+		if note.Joins(n) && (n.Accepted.Before(first.Accepted) || n.Accepted.Equal(first.Accepted) && n.Record.ID < first.Record.ID) {
+			first = n
+		}
+	}
+	return first
 }
 
 // with is the device that the user has named: on the OSD's own Deployment, or for a

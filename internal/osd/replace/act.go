@@ -133,6 +133,8 @@ type Still struct {
 	// Set that the OSD is replaced with; nil for none. Node is where it is.
 	Set  *plan.Set
 	Node string
+	// Joined are OSDs of other sets that get the same metadata device.
+	Joined []int
 }
 
 // String implements kit.Check.
@@ -144,6 +146,9 @@ func effect(cl *cephv1.CephCluster, seen Seen, a plan.Action) kit.Plan {
 	still := Still{For: a.Kind, ID: s.ID, Namespace: d.Namespace, Name: d.Name, UID: d.UID}
 	if s.Note != nil {
 		still.UUID, still.Encrypted, still.Set, still.Node = s.Note.UUID, s.Note.Record.Encrypted, s.Note.Set, s.Note.Node
+	}
+	for _, m := range s.Joined {
+		still.Joined = append(still.Joined, m.ID)
 	}
 	e := effects{cl: cl, seen: seen, a: a, still: still}
 	switch a.Kind {
@@ -175,6 +180,16 @@ func (e effects) told(action kit.Action, warning bool, reason, message string) k
 	p.Events = []kit.Event{
 		{Warning: warning, Reason: reason, Message: message},
 		{Object: e.seen.Deployment, Warning: warning, Reason: reason, Message: message},
+	}
+	return p
+}
+
+// warn adds what does not hold the step up, on both objects.
+func (e effects) warn(p kit.Plan, warnings []string) kit.Plan {
+	for _, w := range warnings {
+		message := fmt.Sprintf("osd.%d: %s", e.seen.State.ID, w)
+		p.Events = append(p.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: message},
+			kit.Event{Object: e.seen.Deployment, Warning: true, Reason: "OSDReplaceWarning", Message: message})
 	}
 	return p
 }
@@ -216,10 +231,7 @@ func (e effects) mark() kit.Plan {
 		keep(s.Fresh)
 		p.Annotations[spec.RefusedAnnotation], p.Annotations[spec.ReplacedAnnotation] = nil, nil
 		plan := e.told(p, false, "OSDReplaceAccepted", "the disk "+s.Fresh.Disk()+" is going to be replaced"+with(s.Fresh.Set, s.ID))
-		for _, w := range s.Warnings {
-			plan.Events = append(plan.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: fmt.Sprintf("osd.%d: %s", s.ID, w)})
-		}
-		return plan
+		return e.warn(plan, s.Warnings)
 	case plan.Adopt:
 		keep(s.Fresh)
 	case plan.Fence:
@@ -263,20 +275,16 @@ func (e effects) mark() kit.Plan {
 			n = note.Attempt.Number + 1
 		}
 		disk := e.disk()
-		note.Attempt = &plan.Attempt{Number: n, Device: disk.Device, Serial: disk.Serial, Proof: disk.Proof, Set: s.Shares()}
+		note.Attempt = &plan.Attempt{Number: n, Device: disk.Device, Serial: disk.Serial, Proof: disk.Proof, Set: s.Shares(), VG: e.seen.Jobs.joins}
 		keep(note)
 		p.What = "claiming " + note.Attempt.Device
-		plan := e.told(p, false, "OSDReplaceProvisioning", e.a.Message)
-		for _, w := range disk.Warnings {
-			plan.Events = append(plan.Events, kit.Event{Warning: true, Reason: "OSDReplaceWarning", Message: fmt.Sprintf("osd.%d: %s", s.ID, w)})
-		}
-		return plan
+		return e.warn(e.told(p, false, "OSDReplaceProvisioning", e.a.Message), disk.Warnings)
 	case plan.Failure:
 		attempt := plan.Attempt{Number: 1}
 		if note.Attempt != nil {
 			attempt = *note.Attempt
 		}
-		attempt.Failed = bounded(e.a.Message, 512)
+		attempt.Failed = bounded(s.Trouble(), 512)
 		note.Attempt = &attempt
 		// A volume that ceph-volume's rollback removed was made again, with another uuid.
 		if r := e.seen.Jobs.replaced; r != nil {

@@ -55,6 +55,9 @@ type jobs struct {
 	replaced *request.Replaced
 	others   []prepare.Result
 	pending  []swap.Pending
+	// joins is the volume group that the OSD's database is put together with on the next
+	// metadata device, where that is not its own.
+	joins string
 	// named: the user has named the new disk.
 	named bool
 }
@@ -236,6 +239,11 @@ func (j jobs) share(r *request.Replace, note plan.Note, s plan.State) {
 		r.DBDevice, r.DBSerial = note.Attempt.Device, note.Attempt.Serial
 		r.Device, r.Serial, r.MinSize = dataDevice(note), note.Record.Data.Serial, 0
 		r.Data = plan.LV(&note.Record.Data)
+		for _, lv := range []*request.LV{r.DB, r.WAL} {
+			if lv != nil && note.Attempt.VG != "" {
+				lv.VG = note.Attempt.VG
+			}
+		}
 	default:
 		r.Set = note.Attempt.Set
 		if r.MinSize > 0 {

@@ -180,11 +180,12 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 
 // look collects the state of one OSD.
 func (b *Base) look(ctx context.Context, cl *cephv1.CephCluster, v *view, id int, d *appsv1.Deployment) (Seen, error) {
-	s := facts{plan.State{ID: id, Answered: v.silence == "", Silence: v.silence}}
+	s := facts{State: plan.State{ID: id, Answered: v.silence == "", Silence: v.silence}}
 	s.marks(d, v.deps)
 	if o, exists := v.osdmap.Find(id); s.Answered {
 		s.Exists, s.Destroyed, s.New, s.Up, s.In, s.UUID, s.Weight = exists, o.Destroyed(), o.New(), bool(o.Up), bool(o.In), o.UUID, o.Weight
 	}
+	s.again(d)
 	seen := Seen{Deployment: d, Cluster: v.cluster}
 	node := ""
 	if s.Note != nil {

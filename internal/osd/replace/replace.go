@@ -185,7 +185,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 func patience(a plan.Action) time.Duration {
 	switch a.Reason {
 	case "Draining", "NotSafeToDestroy", "Starting", "PodsNotGone", "CephSilent", "NotIn", "Queued", "NotChecked", "NowhereToDrain",
-		"SetNotWhole", "SetDraining", "SetNotStopped", "SetNotDestroyed", "SetPreparing", "DeviceDead", "NotWeighed":
+		"SetNotWhole", "SetDraining", "SetNotStopped", "SetNotDestroyed", "SetPreparing", "DeviceDead", "DeviceSeemsDead", "SafetyUnknown", "NotWeighed":
 		return time.Second
 	case "Closing", "Preparing", "CloseFailed", "PrepareFailed", "ZapFailed", "Abandoning", "Cancelling", "NewDiskNotFound", "DiskUnknown":
 		return 5 * time.Second

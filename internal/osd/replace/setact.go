@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -219,11 +220,11 @@ func (s Still) whole(ctx context.Context, osds cephosd.Client, m cephosd.Map) (*
 
 // noOtherJob: one OSD after the other is made on a new disk.
 func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error) {
-	for _, mate := range s.Set.Members {
-		if mate.ID == s.ID {
+	for _, id := range slices.Concat(s.Set.IDs(), s.Joined) {
+		if id == s.ID {
 			continue
 		}
-		job, err := kube.Lookup[batchv1.Job](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.MakeName(mate.ID)})
+		job, err := kube.Lookup[batchv1.Job](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.MakeName(id)})
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +232,7 @@ func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error)
 			continue
 		}
 		if _, _, ended := kube.JobEnd(job); !ended {
-			return no("osd.%d is being made on the same disk", mate.ID), nil
+			return no("osd.%d is being made on the same disk", id), nil
 		}
 	}
 	return nil, nil
@@ -287,7 +288,7 @@ func (c *Controller) turnNow(ctx context.Context, commander ceph.Commander, s St
 	if err != nil || note == nil {
 		return no("the replacement is not noted any more"), nil
 	}
-	f := facts{plan.State{ID: s.ID, Note: note}}
+	f := facts{State: plan.State{ID: s.ID, Note: note}}
 	if note.Set != nil {
 		for _, m := range note.Set.Members {
 			if m.ID == s.ID {

@@ -3,6 +3,7 @@ package replace
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,7 +27,10 @@ const deadAfter = 5 * time.Minute
 // set looks at the other OSDs of the set.
 func (s *facts) set(v *view) {
 	note := s.Note
-	s.LongDead = note.Dead != nil && v.now.Sub(*note.Dead) >= deadAfter
+	if note.Dead != nil {
+		s.DeadDue = note.Dead.Add(deadAfter)
+		s.LongDead = !v.now.Before(s.DeadDue)
+	}
 	s.Need = need(*note, v)
 	if note.Set == nil {
 		return
@@ -37,6 +41,101 @@ func (s *facts) set(v *view) {
 			continue
 		}
 		s.Mates = append(s.Mates, v.mate(m, note, s.Asked))
+	}
+	for _, n := range v.joined(*note) {
+		s.Joined = append(s.Joined, v.mate(plan.Member{ID: n.Record.ID, UUID: n.UUID}, &n, true))
+		s.Need += metadataSize(n.Record)
+	}
+	if a := note.Attempt; a != nil && note.Set.Kind == plan.OnMetadata {
+		s.Begun = slices.ContainsFunc(v.records, func(r osdplan.Record) bool { return r.Node == note.Node && v.lives(r) && on(r.Result, *a) })
+	}
+}
+
+// joined are the notes of OSDs of other sets that wait for the same metadata device, and
+// may be told to pull what is in its place.
+func (v *view) joined(mine plan.Note) []plan.Note {
+	var out []plan.Note
+	for _, n := range v.readyNotes() {
+		if mine.Joins(n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// readyNotes are the notes of all OSDs whose disks may be pulled, in the order of their ids.
+func (v *view) readyNotes() []plan.Note {
+	var out []plan.Note
+	for _, id := range slices.Sorted(maps.Keys(v.deps)) {
+		d := v.deps[id]
+		n, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], id)
+		if _, ready := d.Annotations[spec.ReadyAnnotation]; err == nil && n != nil && ready {
+			out = append(out, *n)
+		}
+	}
+	return out
+}
+
+// lives says that a record is of an OSD that Ceph has.
+func (v *view) lives(r osdplan.Record) bool {
+	_, ok := holds(v.osdmap, r.ID, r.UUID)
+	return ok
+}
+
+// on says that an OSD has its database or WAL on the disk of an attempt.
+func on(r prepare.Result, a plan.Attempt) bool {
+	return slices.ContainsFunc([]*prepare.Part{r.DB, r.WAL}, func(p *prepare.Part) bool {
+		switch {
+		case p == nil:
+			return false
+		case a.Serial != "" && p.Serial != "":
+			return a.Serial == p.Serial
+		}
+		return a.Device != "" && (a.Device == p.ByID || a.Device == p.ByPath || p.Disk != "" && a.Device == "/dev/"+p.Disk)
+	})
+}
+
+// behind looks for OSDs of the set that were rebuilt on the new metadata device before it
+// failed. They are down with it, and would be left without a device if the next were filled
+// without them: each needs a confirmation of its own before it is destroyed once more.
+func (s *facts) behind(v *view, named bool) {
+	note, a := s.Note, s.Note.Attempt
+	if note.Set == nil || note.Set.Kind != plan.OnMetadata || a == nil || a.Failed == "" {
+		return
+	}
+	for _, m := range note.Set.Members {
+		o, exists := v.osdmap.Find(m.ID)
+		d := v.deps[m.ID]
+		if m.ID == s.ID || d == nil || !exists || o.Destroyed() || o.UUID == m.UUID {
+			continue // not rebuilt, or destroyed once more
+		}
+		again, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], m.ID)
+		rec, known := v.record(m.ID, d, o.UUID, false)
+		if again != nil {
+			rec.Result, known = again.Record, true
+		}
+		if !known || !on(rec.Result, *a) {
+			continue
+		}
+		name := fmt.Sprintf("osd.%d", m.ID)
+		request := fmt.Sprintf("kubectl annotate deployment %s %s=%s", spec.Name(m.ID), spec.MetadataAnnotation, spec.MetadataConfirmation(m.ID))
+		refused := d.Annotations[spec.RefusedAnnotation]
+		switch {
+		case err != nil || again != nil:
+			s.Behind = fmt.Sprintf("%s, which was rebuilt on %s too, is being replaced again and is not destroyed yet", name, a.Device)
+			s.BehindHint = fmt.Sprintf("status.storage.replacements says what that waits for; cancel it (annotation %s of %s) to go on without it", spec.MetadataAnnotation, name)
+		case bool(o.Up) || d.Status.ReadyReplicas > 0 || named:
+			continue // it works where it is, or the user has decided
+		case askedMetadata(d, m.ID) && refused == "":
+			s.Behind, s.BehindHint = fmt.Sprintf("the replacement of %s, which was rebuilt on %s too, is being checked", name, a.Device), ""
+		default:
+			s.Behind = fmt.Sprintf("%s was rebuilt on %s before that failed, and is down", name, a.Device)
+			if refused != "" && askedMetadata(d, m.ID) {
+				s.Behind += "; its replacement is refused: " + refused
+			}
+			s.BehindHint = fmt.Sprintf("ask for it too, and it comes along: %s; or name the disk, to go on without it: %s=/dev/disk/by-id/... on the Deployment of osd.%d", request, spec.WithAnnotation, s.ID)
+		}
+		return
 	}
 }
 
@@ -219,14 +318,20 @@ func need(n plan.Note, v *view) uint64 {
 			total += rec.Data.Size
 			continue
 		}
-		for _, p := range []*prepare.Part{rec.DB, rec.WAL} {
-			if p != nil {
-				total += p.Size
-			}
-		}
+		total += metadataSize(rec)
 	}
 	if n.Set.Kind == plan.OnDisk {
 		total -= total / 100 // makers differ by less than a hundredth
+	}
+	return total
+}
+
+// metadataSize is what an OSD needs of a metadata device.
+func metadataSize(rec prepare.Result) (total uint64) {
+	for _, p := range []*prepare.Part{rec.DB, rec.WAL} {
+		if p != nil {
+			total += p.Size
+		}
 	}
 	return total
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -29,7 +30,26 @@ import (
 )
 
 // facts is the state while it is put together.
-type facts struct{ plan.State }
+type facts struct {
+	plan.State
+	// former is the note of a replacement that has ended with a Deployment for the new disk,
+	// on which the OSD has not come up: its replacement is asked for once more. nil otherwise.
+	former *plan.Note
+}
+
+// again looks for such a request. An OSD whose new disk has failed before it was up on it
+// would otherwise start for ever.
+func (s *facts) again(d *appsv1.Deployment) {
+	if s.Note == nil || s.Note.Replaced == "" || !s.Answered || !s.Exists || s.Destroyed || s.UUID != s.Note.Replaced || s.Up && s.In {
+		return
+	}
+	_, plain := d.Annotations[spec.ReplaceAnnotation]
+	_, metadata := d.Annotations[spec.MetadataAnnotation]
+	if plain || metadata {
+		s.former, s.Note, s.Asked = s.Note, nil, true
+		s.Leads, s.Loss = false, false
+	}
+}
 
 // askedMetadata says that a Deployment asks for the replacement of its OSD's metadata
 // device by one of the values that confirm it.
@@ -132,6 +152,10 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 		tries = note.Attempt.Number
 	}
 	s.Make, s.MakeProblem = jobState(j.make, note.UUID, tries, v.now)
+	if s.Make == plan.Failed {
+		at, _, _ := kube.JobEnd(j.make)
+		s.RetryAt = at.Add(backOff(tries))
+	}
 	s.Zap, s.ZapProblem = jobState(j.zap, note.UUID, 1, v.now)
 	for _, x := range []struct {
 		app   string
@@ -173,10 +197,17 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	if j.named && note.Set != nil && note.Set.Kind == plan.OnDisk {
 		s.Need = 0 // the user has seen how large it is
 	}
+	s.behind(v, j.named)
+	if joined := v.joined(*note); len(joined) > 0 && note.Record.DB != nil {
+		if first := pending.First(*note, joined); first.Record.DB != nil && first.Record.DB.VG != note.Record.DB.VG {
+			j.joins = first.Record.DB.VG
+		}
+	}
 	cm := v.maps[spec.StatusMap(note.Node)]
 	j.report = cm
 	if r := reports.Replaced(cm); r != nil && r.OSD == s.ID && r.OldUUID == note.UUID && note.Attempt != nil && r.Device == dataDevice(*note) && r.Result != request.Done {
 		j.replaced = r
+		s.Volumes = volumes(r)
 		if s.Make == plan.Failed || s.Make == plan.Retry {
 			s.MakeProblem = fmt.Sprintf("%s: %s", r.Reason, r.Message)
 		}
@@ -198,6 +229,29 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 			s.Match = &m
 		}
 	}
+}
+
+// volumes says how a failed attempt has left the volumes that it did not want to change.
+func volumes(r *request.Replaced) string {
+	var parts []string
+	if len(r.Remade) > 0 {
+		parts = append(parts, "made again with the same size, since the rollback had removed them: "+strings.Join(r.Remade, ", "))
+	} else if r.DB != nil {
+		parts = append(parts, fmt.Sprintf("its database volume %s/%s is kept", r.DB.VG, r.DB.Name))
+	}
+	var same []string
+	for _, sib := range r.Siblings {
+		switch name := fmt.Sprintf("osd.%d", sib.OSD); {
+		case sib.Changed != "":
+			parts = append(parts, fmt.Sprintf("WARNING: the volume %s/%s of %s is not as it was: %s", sib.VG, sib.LV, name, sib.Changed))
+		case !slices.Contains(same, name):
+			same = append(same, name)
+		}
+	}
+	if len(same) > 0 {
+		parts = append(parts, "the volumes of "+strings.Join(same, ", ")+" beside it were checked and are as they were")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // ask asks Ceph what the next step may depend on.
@@ -280,6 +334,9 @@ func (s *facts) weigh(ctx context.Context, v *view) {
 		if n.ID == s.ID {
 			bytes = n.KB * 1024
 		}
+	}
+	if bytes == 0 {
+		bytes = s.bootSize(ctx, osds)
 	}
 	if !ok || bytes == 0 {
 		s.Unweighed = "its size has not been reported yet"
@@ -408,6 +465,12 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		return nil
 	}
 	s.Fresh = v.note(s.ID, rec, c)
+	if s.former != nil {
+		// Nothing was ever on the new disk: how it was before is how it was before that.
+		replicas := s.Fresh.Before.Replicas
+		s.Fresh.Before, s.Fresh.SlotLost = s.former.Before, s.former.SlotLost
+		s.Fresh.Before.Replicas = replicas
+	}
 	if !known {
 		s.FreshProblem = fmt.Sprintf("no node has reported the disk of osd.%d", s.ID)
 	} else if v.nodes[rec.Node] == nil {

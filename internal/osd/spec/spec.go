@@ -51,6 +51,10 @@ const (
 	RequestLabel = "castellan.ceph.io/request"
 )
 
+// ReasonDeviceMissing of the condition ProvisioningReady: everything is made that can be, and
+// devices that spec.storage names are not there. It keeps the cluster from nothing else.
+const ReasonDeviceMissing = "DeviceMissing"
+
 // Bootstrap is the user that prepares OSDs. Ceph makes it with the cluster.
 func Bootstrap() keyring.User {
 	return keyring.User{Entity: "client.bootstrap-osd", Secret: BootstrapSecret, Caps: auth.Caps{"mon": "allow profile bootstrap-osd"}}

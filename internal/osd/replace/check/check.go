@@ -176,11 +176,11 @@ func (r Request) all() string {
 // do not matter for the replacement, which goes by the recorded disk and the proof
 // of the swap; they matter afterwards.
 func references(r Request) []string {
+	if r.Metadata {
+		return metadataReferences(r)
+	}
 	var out []string
 	data := r.Record.Data
-	if r.Metadata {
-		return nil // what names a metadata device is not a list of devices
-	}
 	for i, n := range r.Spec.Storage.Nodes {
 		if n.Name != r.Host || r.Spec.Storage.UseAllNodes {
 			continue
@@ -190,6 +190,36 @@ func references(r Request) []string {
 	return append(out, ofDevices("spec.storage.devices", r.Spec.Storage.Devices, data)...)
 }
 
+// metadataReferences is the same for a metadata device: new OSDs would look for one that is
+// not there any more.
+func metadataReferences(r Request) []string {
+	device := Metadata(*r.Record)
+	if device == nil {
+		return nil
+	}
+	var out []string
+	at := func(field string, config map[string]string) {
+		if ref := config["metadataDevice"]; isNamed(ref, *device) {
+			out = append(out, warnOf(field+"[metadataDevice]", ref, *device))
+		}
+	}
+	list := func(field string, devices []cephv1.Device) {
+		for i, d := range devices {
+			at(fmt.Sprintf("%s[%d].config", field, i), d.Config)
+		}
+	}
+	at("spec.storage.config", r.Spec.Storage.Config)
+	list("spec.storage.devices", r.Spec.Storage.Devices)
+	for i, n := range r.Spec.Storage.Nodes {
+		if n.Name == r.Host && !r.Spec.Storage.UseAllNodes {
+			field := fmt.Sprintf("spec.storage.nodes[%d]", i)
+			at(field+".config", n.Config)
+			list(field+".devices", n.Devices)
+		}
+	}
+	return out
+}
+
 func ofDevices(field string, devices []cephv1.Device, data prepare.Part) []string {
 	var out []string
 	for i, d := range devices {
@@ -197,23 +227,39 @@ func ofDevices(field string, devices []cephv1.Device, data prepare.Part) []strin
 		if ref == "" {
 			ref = d.Name
 		}
-		if !isNamed(ref, data) {
-			continue
-		}
-		better := data.ByPath
-		if better == "" {
-			better = "the disk's path below /dev/disk/by-path"
-		}
-		switch {
-		case strings.HasPrefix(ref, "/dev/disk/by-path/"):
-			out = append(out, fmt.Sprintf("%s[%d] is the slot %s: the new disk must go into the same slot", field, i, ref))
-		case strings.HasPrefix(ref, "/dev/disk/"):
-			out = append(out, fmt.Sprintf("%s[%d] names the old disk itself (%s) and will name nothing after the swap; write %s instead", field, i, ref, better))
-		default:
-			out = append(out, fmt.Sprintf("%s[%d] is a kernel name (%s), which the new disk may not get; write %s instead", field, i, ref, better))
+		if isNamed(ref, data) || ofContent(ref) {
+			out = append(out, warnOf(fmt.Sprintf("%s[%d]", field, i), ref, data))
 		}
 	}
 	return out
+}
+
+// ofContent says that a link names what is on a device, and not the device: nobody can tell
+// whether it is the old disk's, and after the swap it names nothing.
+func ofContent(ref string) bool {
+	for _, dir := range []string{"by-uuid", "by-partuuid", "by-label", "by-partlabel"} {
+		if strings.HasPrefix(ref, "/dev/disk/"+dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// warnOf says what becomes of a reference to a part's disk, and what to write instead.
+func warnOf(field, ref string, p prepare.Part) string {
+	better := p.ByPath
+	if better == "" {
+		better = "the disk's path below /dev/disk/by-path"
+	}
+	switch {
+	case strings.HasPrefix(ref, "/dev/disk/by-path/"):
+		return fmt.Sprintf("%s is the slot %s: the new disk must go into the same slot", field, ref)
+	case ofContent(ref):
+		return fmt.Sprintf("%s (%s) names what is on a disk; if that is the old one, it will name nothing after the swap; write %s instead", field, ref, better)
+	case strings.HasPrefix(ref, "/dev/disk/"):
+		return fmt.Sprintf("%s names the old disk itself (%s) and will name nothing after the swap; write %s instead", field, ref, better)
+	}
+	return fmt.Sprintf("%s is a kernel name (%s), which the new disk may not get; write %s instead", field, ref, better)
 }
 
 // isNamed reports whether a reference of the spec names the disk of a part.

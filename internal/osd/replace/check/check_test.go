@@ -12,6 +12,7 @@ import (
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/osd/replace/check"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
 func request(change ...func(*check.Request)) check.Request {
@@ -81,6 +82,7 @@ func TestReferences(t *testing.T) {
 		"/dev/disk/by-id/ata-X_S1":  "names the old disk itself",
 		"/dev/disk/by-id/scsi-0_S1": "names the old disk itself",
 		"sdb":                       "is a kernel name",
+		"/dev/disk/by-uuid/0b-1":    "names what is on a disk",
 		"sdc":                       "",
 		"/dev/disk/by-id/ata-X_S2":  "",
 	} {
@@ -193,5 +195,28 @@ func TestHeld(t *testing.T) {
 	c.Held[0] = 60 << 20
 	if why, _ := c.Fits([]int{0, 1}); !strings.Contains(why, "120 GiB") {
 		t.Errorf("with the note: %q", why)
+	}
+}
+
+// What names the old metadata device is told too: new OSDs would look for it.
+func TestReferencesToAMetadataDevice(t *testing.T) {
+	r := metadata(spec.MetadataConfirmation(5), func(r *check.Request) {
+		r.Record.DB.Disk, r.Record.DB.ByPath = "nvme0n1", "/dev/disk/by-path/pci-1-nvme-1"
+		r.Spec.Storage.Config = map[string]string{"metadataDevice": "nvme0n1"}
+		r.Spec.Storage.Nodes = []cephv1.Node{
+			{Name: "other", Config: map[string]string{"metadataDevice": "nvme0n1"}},
+			{Name: "n1", Config: map[string]string{"metadataDevice": "/dev/disk/by-id/nvme-X_FAST"}, Selection: cephv1.Selection{Devices: []cephv1.Device{
+				{Name: "sda", Config: map[string]string{"metadataDevice": "nvme1n1"}}, {Name: "sdb", Config: map[string]string{"metadataDevice": "/dev/disk/by-path/pci-1-nvme-1"}},
+			}}},
+		}
+	})
+	refusal, warnings := check.Check(r)
+	want := []string{
+		"spec.storage.config[metadataDevice] is a kernel name (nvme0n1), which the new disk may not get; write /dev/disk/by-path/pci-1-nvme-1 instead",
+		"spec.storage.nodes[1].config[metadataDevice] names the old disk itself (/dev/disk/by-id/nvme-X_FAST) and will name nothing after the swap; write /dev/disk/by-path/pci-1-nvme-1 instead",
+		"spec.storage.nodes[1].devices[1].config[metadataDevice] is the slot /dev/disk/by-path/pci-1-nvme-1: the new disk must go into the same slot",
+	}
+	if diff := cmp.Diff(want, warnings); refusal != nil || diff != "" {
+		t.Errorf("%+v (-want +got):\n%s", refusal, diff)
 	}
 }

@@ -89,11 +89,13 @@ func Next(s State) Action {
 	case !claimed:
 		return s.outside()
 	case s.NoteProblem != "":
-		return s.block(s.guess(), "NoteUnreadable", s.NoteProblem, "write the annotation again, or remove it: it is made anew from what is known")
+		return s.block(s.guess(), "NoteUnreadable", fmt.Sprintf("nothing is done with osd.%d: %s", s.ID, s.NoteProblem),
+			fmt.Sprintf("the annotation %s of %s must be as it was; if that is lost, remove it, and it is made anew from what is known", spec.NoteAnnotation, spec.Name(s.ID)))
 	case !s.Answered:
-		return s.wait(s.guess(), "CephSilent", "Ceph does not answer: "+s.Silence)
+		return s.wait(s.guess(), "CephSilent", "nothing is changed while Ceph does not answer: "+s.Silence)
 	case s.Note == nil && s.FreshProblem != "":
-		return s.block(s.guess(), "DiskUnknown", "the replacement has marks but no record of the disk: "+s.FreshProblem, "")
+		return s.block(s.guess(), "DiskUnknown", fmt.Sprintf("the Deployment of osd.%d has marks of a replacement and no note of it, and what is replaced is not known: %s", s.ID, s.FreshProblem),
+			fmt.Sprintf("remove the annotations %s and %s and the label ceph.rook.io/do-not-reconcile, and ask again", spec.InProgressAnnotation, spec.ReadyAnnotation))
 	case s.Note == nil:
 		return s.do(Adopt, s.guess(), "noting what is known of the OSD")
 	case s.Note.Replaced != "":
@@ -154,7 +156,7 @@ func (s State) before() Action {
 	case s.In && s.Turn != "" && !s.lossy():
 		return s.waitAs(cephv1.OSDReplacementAccepted, "Queued", s.Turn)
 	case s.Note.Drain == nil && !s.Usage:
-		return s.wait(draining, "CephSilent", "how much there is to drain is not known yet")
+		return s.wait(draining, "CephSilent", "Ceph does not say yet how much is on the OSD (ceph osd df), which is noted before it is marked out")
 	case s.Note.Drain == nil:
 		return s.do(Begin, draining, "noting how much there is to drain")
 	case s.In:
@@ -184,7 +186,9 @@ func (s State) stopped(phase cephv1.OSDReplacementPhase) Action {
 	case others != "":
 		return s.wait(phase, "SetNotStopped", fmt.Sprintf("all OSDs on %s are destroyed together: %s has to be stopped first", s.common(), others))
 	case s.Safety != Safe && !s.forced():
-		return s.wait(phase, "NotSafeToDestroy", "the OSD is stopped, and Ceph does not call it safe to destroy yet: "+s.why())
+		a := s.wait(phase, "NotSafeToDestroy", "the OSD is stopped, and Ceph does not call it safe to destroy yet: "+s.why())
+		a.Hint = "a PG that is not active+clean elsewhere can be the cause (ceph pg dump_stuck): it goes on when Ceph says yes; cancelling starts the OSD again"
+		return a
 	case s.encrypted() && s.Close != Succeeded:
 		return s.closing(phase)
 	case s.Safety != Safe:
@@ -209,11 +213,12 @@ func (s State) drain(phase cephv1.OSDReplacementPhase) Action {
 			fmt.Sprintf("add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation %s of osd.%d; a loss of data can be accepted only of a device that is dead, and %s", spec.MetadataAnnotation, s.asker(), s.alive()))
 	case s.Stuck:
 		return s.block(phase, "NowhereToDrain", "nothing moves any more, and PGs are still mapped to the OSD: there is no other failure domain that could take them",
-			"add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation osd.rook.io/replace")
+			"add OSDs in another failure domain, or lower the size of the pools; or cancel by removing the annotation "+s.annotation())
 	case s.Safety == Unknown:
-		return s.wait(phase, "Draining", "Ceph cannot tell yet whether the OSD is safe to destroy: "+s.why())
+		return s.wait(phase, "SafetyUnknown", "Ceph cannot tell yet whether the OSD is safe to destroy: "+s.why())
 	case !s.Up && s.dead():
-		a := s.wait(phase, "Draining", "its metadata device seems dead, and Ceph does not call the OSD safe to destroy: "+s.why())
+		a := s.wait(phase, "DeviceSeemsDead", "its metadata device seems dead: no OSD on it runs, though node "+s.Note.Node+" is ready; and Ceph does not call the OSD safe to destroy: "+s.why())
+		a.Blocked = s.Settled
 		a.Hint = fmt.Sprintf("other copies are used as far as there are any; if what is only on this device may be lost, confirm it on osd.%d: %s=%s", s.asker(), spec.MetadataAnnotation, spec.LossConfirmation(s.asker()))
 		return a
 	}
@@ -238,17 +243,18 @@ func (s State) closing(phase cephv1.OSDReplacementPhase) Action {
 	switch s.Close {
 	case NoJob:
 		if s.NodeProblem != "" {
-			return s.block(phase, "NodeGone", "the dm-crypt mappings cannot be closed: "+s.NodeProblem, "bring the node back")
+			return s.block(phase, "NodeGone", "the dm-crypt mappings of the OSD must be closed on its node before it is destroyed: "+s.NodeProblem, "bring the node back, or cancel by removing the annotation "+s.annotation())
 		}
 		return s.do(Close, phase, "closing the dm-crypt mappings on the node")
 	case Expired, Retry, Stale:
 		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings, to ask again")
 	case Failed:
-		return s.block(phase, "CloseFailed", "the dm-crypt mappings could not be closed: "+s.CloseProblem, "it is tried again")
+		return s.block(phase, "CloseFailed", fmt.Sprintf("the dm-crypt mappings of the OSD could not be closed on node %s: %s", s.Note.Node, s.CloseProblem),
+			"it is tried again every 30 s; something else on the node may hold the volume open: dmsetup ls --tree")
 	case Ending:
 		return s.wait(phase, "Closing", "an earlier Job is being cleared away")
 	}
-	a := s.wait(phase, "Closing", "the dm-crypt mappings are being closed on the node")
+	a := s.wait(phase, "Closing", fmt.Sprintf("the dm-crypt mappings of the OSD are being closed on node %s (Job %s)", s.Note.Node, spec.CloseName(s.ID)))
 	if s.NodeProblem != "" {
 		a.Message += "; " + s.NodeProblem
 		a.Blocked = true
@@ -315,25 +321,23 @@ func (s State) slot() Action {
 	a := s.Note.Attempt
 	switch {
 	case s.Make == Running:
-		return s.wait(making, "Preparing", "the new disk "+attempted(a)+" is being prepared")
+		return s.wait(making, "Preparing", s.preparing())
 	case s.Make == Ending:
 		return s.wait(making, "Preparing", "an earlier Job is being cleared away")
 	case s.Make == Stale:
 		return s.do(Unmake, making, "clearing the Job of an earlier replacement")
 	case s.Make != NoJob && (a == nil || a.Failed == ""):
-		return s.do(Failure, making, "preparing the new disk "+attempted(a)+" failed: "+s.problem())
+		return s.do(Failure, making, s.Trouble()+"; "+s.left())
 	case (s.Make == Failed || s.Make == Succeeded) && !s.another(a):
-		x := s.block(making, "PrepareFailed", fmt.Sprintf("preparing %s failed: %s; %s", attempted(a), a.Failed, s.left()),
-			"it is tried again; put another disk in if this one is bad")
-		return x
+		return s.failed(making, a)
 	case s.Make != NoJob:
 		return s.do(Unmake, making, "clearing the Job of the earlier attempt")
 	case s.Question != "":
-		return s.block(phase, "ReplacementNotClear", s.Question, "name the disk: osd.rook.io/replace-with=/dev/disk/by-id/... on this Deployment")
+		return s.block(phase, "ReplacementNotClear", s.Question, fmt.Sprintf("name the disk: kubectl annotate deployment %s %s=/dev/disk/by-id/...", spec.Name(s.ID), spec.WithAnnotation))
 	case s.Match == nil && len(s.Note.Disks) == 0 && len(s.Disks) > 0:
 		return s.do(Remember, phase, "noting which disks the node has")
 	case s.Match == nil && s.NodeProblem != "":
-		return s.block(phase, "NodeGone", "the slot waits for a new disk, and "+s.NodeProblem, "bring the node back")
+		return s.block(phase, "NodeGone", "a new disk for "+s.Note.Disk()+" is awaited, and "+s.NodeProblem, fmt.Sprintf("bring the node back; or, if it is gone for good, give the slot up: %s=%s", spec.AbandonAnnotation, spec.AbandonConfirmation(s.ID)))
 	case s.Match == nil:
 		x := s.block(phase, "AwaitingSwap", "pull the disk "+s.Note.Disk()+" and put a new one in", "")
 		if s.Abandon == WrongAbandon {
@@ -341,7 +345,9 @@ func (s State) slot() Action {
 		}
 		return x
 	case s.Need > 0 && s.Match.Size > 0 && s.Match.Size < s.Need:
-		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.Match.Device, s.Match.Size, s.needs(), s.Need), "put a larger one in")
+		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.next(a), s.Match.Size, s.needs(), s.Need), "put a larger one in")
+	case s.Behind != "" && s.another(a):
+		return s.block(making, "SetNotWhole", fmt.Sprintf("the disk %s is the replacement (%s), and is not used yet: %s", s.next(a), s.Match.Proof, s.Behind), s.BehindHint)
 	case a == nil || s.another(a) || a.Failed != "":
 		return s.do(Claim, making, "the disk "+s.Match.Device+" is the replacement: "+s.Match.Proof)
 	case s.turn() != "":
@@ -355,6 +361,19 @@ func (s State) needs() string {
 		return "what the OSDs had on the metadata device"
 	}
 	return "what was on the old disk"
+}
+
+// preparing says what runs where.
+func (s State) preparing() string {
+	return fmt.Sprintf("the new disk %s is being prepared on node %s (Job %s)", attempted(s.Note.Attempt), s.Note.Node, spec.MakeName(s.ID))
+}
+
+// annotation is the one that asks for this replacement.
+func (s State) annotation() string {
+	if s.kind() == OnMetadata {
+		return fmt.Sprintf("%s of osd.%d", spec.MetadataAnnotation, s.asker())
+	}
+	return spec.ReplaceAnnotation
 }
 
 // another says that the match is a disk that the last attempt was not about.
@@ -382,12 +401,46 @@ func (s State) problem() string {
 	return "its Job has failed without a report"
 }
 
-// left says what is left of the slot after a failed attempt.
+// Trouble is how the last attempt has failed, as it is noted and told.
+func (s State) Trouble() string {
+	return "preparing the new disk " + attempted(s.Note.Attempt) + " failed: " + s.problem()
+}
+
+// left says what is left of the slot after a failed attempt: the id in Ceph's maps, and
+// the volumes that the next attempt needs.
 func (s State) left() string {
-	if !s.Exists {
-		return fmt.Sprintf("ceph-volume has taken osd.%d out of the maps; it is made again with the same id", s.ID)
+	slot := fmt.Sprintf("the slot of osd.%d is as it was: destroyed, with its id, weight and place", s.ID)
+	switch {
+	case !s.Exists:
+		slot = fmt.Sprintf("ceph-volume has taken osd.%d out of the maps; it is made again with the same id", s.ID)
+	case !s.Destroyed:
+		slot = fmt.Sprintf("osd.%d is claimed by the failed attempt (uuid %s) and has never run; it keeps its id, weight and place, and is destroyed again before the next attempt", s.ID, s.UUID)
 	}
-	return fmt.Sprintf("the slot of osd.%d is as it was: destroyed, with its id, weight and place", s.ID)
+	if s.Volumes == "" {
+		return slot
+	}
+	return slot + "; " + s.Volumes
+}
+
+// failed waits for the next try on the same disk, or for another one.
+func (s State) failed(phase cephv1.OSDReplacementPhase, a *Attempt) Action {
+	return s.block(phase, "PrepareFailed", a.Failed+"; "+s.left(), fmt.Sprintf("it is tried again%s; if the disk is bad, pull it and put another one in: that is taken at once", s.when()))
+}
+
+// when the next try is due, for a person; "" where nobody knows.
+func (s State) when() string {
+	if s.RetryAt.IsZero() {
+		return ""
+	}
+	return " at " + clock(s.RetryAt)
+}
+
+// next is the disk of the next attempt.
+func (s State) next(a *Attempt) string {
+	if s.Match == nil || !s.another(a) {
+		return "the next attempt on " + attempted(a)
+	}
+	return attempted(&Attempt{Device: s.Match.Device, Serial: s.Match.Serial})
 }
 
 // claimedAnew is an id that has another uuid than the OSD that was destroyed.
@@ -396,7 +449,7 @@ func (s State) claimedAnew() Action {
 	a := s.Note.Attempt
 	switch {
 	case s.Make == Running:
-		return s.wait(phase, "Preparing", "the new disk "+attempted(a)+" is being prepared")
+		return s.wait(phase, "Preparing", s.preparing())
 	case s.Replicas > 0:
 		return s.do(Halt, phase, "stopping the Deployment of the old disk")
 	case len(s.Pods) > 0:
@@ -410,12 +463,17 @@ func (s State) claimedAnew() Action {
 	case s.Make == Ending:
 		return s.wait(phase, "Preparing", "an earlier Job is being cleared away")
 	case (s.Make == Failed || s.Make == Retry) && a != nil && a.Failed == "":
-		return s.do(Failure, phase, "preparing the new disk "+attempted(a)+" failed: "+s.problem())
-	case s.Make == Retry && s.New && !s.Up && a != nil && s.Safety == Safe:
-		return s.do(Reclaim, phase, "taking back the id that the failed preparation has claimed")
+		return s.do(Failure, phase, s.Trouble()+"; "+s.left())
+	case s.New && !s.Up && a != nil && (s.Make == Retry || s.Make == NoJob && a.Failed != "" || s.Make == Failed && s.Question == "" && s.another(a)):
+		if s.Safety != Safe {
+			return s.wait(phase, "NotSafeToDestroy", fmt.Sprintf("%s; Ceph does not call it safe to destroy again yet: %s", s.left(), s.why()))
+		}
+		return s.do(Reclaim, phase, "taking back the id that the failed preparation has claimed, for "+s.next(a))
+	case s.Make == Failed && a != nil:
+		return s.failed(phase, a)
 	}
-	return s.block(phase, "NewDiskNotFound", fmt.Sprintf("Ceph has the new uuid %s for the OSD, and the node has not reported a disk that carries it", s.UUID),
-		"its disks are looked at again")
+	return s.block(phase, "NewDiskNotFound", fmt.Sprintf("Ceph has the new uuid %s for osd.%d, and node %s has not reported a disk that carries it", s.UUID, s.ID, s.Note.Node),
+		"its disks are looked at again when they change, or when the annotation castellan.ceph.io/rescan of the CephCluster gets another value")
 }
 
 // absent is an id that Ceph does not have.
@@ -476,15 +534,15 @@ func (s State) zapping(phase cephv1.OSDReplacementPhase) Action {
 	switch s.Zap {
 	case NoJob:
 		if s.NodeProblem != "" {
-			return s.block(phase, "NodeGone", "the volumes of the OSD cannot be wiped: "+s.NodeProblem, "bring the node back")
+			return s.block(phase, "NodeGone", fmt.Sprintf("osd.%d is purged, and the volumes that it has left cannot be wiped: %s", s.ID, s.NodeProblem), "bring the node back")
 		}
 		return s.do(Zap, phase, "wiping the volumes that the OSD had on a shared device")
 	case Failed:
-		return s.block(phase, "ZapFailed", "the volumes of the OSD could not be wiped: "+s.ZapProblem, "it is tried again")
+		return s.block(phase, "ZapFailed", fmt.Sprintf("osd.%d is purged, and the volumes that it has left on node %s could not be wiped: %s", s.ID, s.Note.Node, s.ZapProblem), "it is tried again; the log of Job "+spec.ZapName(s.ID)+" says more")
 	case Retry, Stale:
 		return s.do(Unzap, phase, "clearing the Job that could not wipe the volumes")
 	}
-	return s.wait(phase, "Abandoning", "the volumes that the OSD had on a shared device are being wiped")
+	return s.wait(phase, "Abandoning", fmt.Sprintf("the volumes that the OSD had on a shared device are being wiped on node %s (Job %s)", s.Note.Node, spec.ZapName(s.ID)))
 }
 
 // starting is an OSD whose Deployment was given back for its new disk.
@@ -508,7 +566,17 @@ func (s State) starting() Action {
 		a.Hint = fmt.Sprintf("a flag (noin) keeps it out, or somebody has marked it out: ceph osd in %d", s.ID)
 		return a
 	}
-	return s.wait(phase, "Starting", "the OSD is starting on its new disk")
+	a := s.wait(phase, "Starting", "the OSD is starting on its new disk, and is not up yet")
+	a.Hint = fmt.Sprintf("its pod's log says how far it is; if a new disk of it has failed meanwhile, ask for its replacement again: %s", s.ask())
+	return a
+}
+
+// ask is the annotation that asks for the replacement of this OSD.
+func (s State) ask() string {
+	if s.kind() == OnMetadata {
+		return fmt.Sprintf("%s=%s, or %s=%s", spec.ReplaceAnnotation, spec.Confirmation(s.ID), spec.MetadataAnnotation, spec.MetadataConfirmation(s.ID))
+	}
+	return spec.ReplaceAnnotation + "=" + spec.Confirmation(s.ID)
 }
 
 // guess is the phase of a replacement that cannot be looked at now.
@@ -533,7 +601,7 @@ func (s State) do(k Kind, phase cephv1.OSDReplacementPhase, message string) Acti
 func (s State) wait(phase cephv1.OSDReplacementPhase, reason, message string) Action {
 	a := Action{Kind: Wait, Phase: phase, Reason: reason, Message: message}
 	if s.Abandon != NoAbandon && phase == cephv1.OSDReplacementDraining {
-		a.Hint = "there is nothing to abandon before the OSD is destroyed: cancel by removing the annotation osd.rook.io/replace"
+		a.Hint = "there is nothing to abandon before the OSD is destroyed: cancel by removing the annotation " + s.annotation()
 	}
 	return a
 }

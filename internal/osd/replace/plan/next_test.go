@@ -158,7 +158,8 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Release:
 		return all(need(old && !s.Asked, "taken back"), need(s.Close == plan.NoJob, "no Job closes mappings"), need(!s.Ready, "no marks"), need(s.In || !s.Note.Before.In, "in as before"))
 	case plan.Reclaim:
-		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe, "safe"), need(s.Note.Attempt != nil, "ours"), need(!s.Found, "on no disk"), need(s.Make != plan.Running, "no Job"))
+		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe, "safe"), need(s.Note.Attempt != nil, "ours"), need(!s.Found, "on no disk"),
+			need(s.Make == plan.Retry || s.Note.Attempt.Failed != "" && (s.Make == plan.NoJob || s.Make == plan.Failed && s.Question == "" && s.Match != nil && s.Match.Serial != s.Note.Attempt.Serial), "the next try is due, or another disk is proven"))
 	case plan.Purge:
 		return all(need(s.Exists && s.Destroyed, "destroyed"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Safety == plan.Safe, "safe"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"))
 	case plan.Zap:
@@ -261,7 +262,7 @@ var (
 // field that the part reads, and a second value for each of the others.
 func TestEveryState(t *testing.T) {
 	count := 0
-	kinds := map[plan.Kind]int{}
+	kinds, reasons := map[plan.Kind]int{}, told()
 	for _, part := range []struct {
 		name   string
 		fields []field
@@ -289,7 +290,7 @@ func TestEveryState(t *testing.T) {
 			abandoned, noted(tried, failed, lost), osd(gone, free, oldOSD, newOSD), running, podsThere, closing, making, zapping, safety, node,
 		}},
 		{"new disk", []field{
-			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, safety, running, podsThere, making, found,
+			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, safety, running, podsThere, making, found, matched,
 		}},
 	} {
 		begun := count
@@ -299,6 +300,9 @@ func TestEveryState(t *testing.T) {
 			kinds[a.Kind]++
 			if err := check(*s, a); err != nil {
 				t.Fatalf("%s: %v\n%+v\nnote %+v", part.name, err, *s, s.Note)
+			}
+			if a.Kind == plan.Wait && !reasons[a.Reason] && s.Refusal == nil {
+				t.Fatalf("%s: no message of TestMessages has the reason of %+v", part.name, a)
 			}
 		})
 		t.Logf("%s: %d states", part.name, count-begun)
@@ -526,11 +530,15 @@ func TestTheFlow(t *testing.T) {
 // TestCancel takes the request back before each step. Before the OSD is destroyed it
 // ends as it began; afterwards the flow goes on to its end.
 func TestCancel(t *testing.T) {
-	for _, change := range [][]func(*plan.Note){nil, {encrypted, withDB}} {
+	lighter := func(n *plan.Note) { n.Before.Reweight = 0.8 }
+	halted := func(n *plan.Note) { n.Before.Replicas = 0 }
+	for _, change := range [][]func(*plan.Note){nil, {encrypted, withDB}, {lighter}, {wasOut}, {halted}, {lighter, encrypted}} {
+		before := note(change...).Before
 		for at := range 60 {
 			for seed := range uint64(50) {
 				r := rand.New(rand.NewPCG(seed, uint64(at)))
 				w, none := newWorld(change...), 0
+				w.s.In, w.s.Weight, w.s.Replicas, w.s.Up = before.In, before.Reweight, before.Replicas, before.Replicas > 0
 				refused := false
 				for step := 0; ; step++ {
 					if step == at {
@@ -555,7 +563,7 @@ func TestCancel(t *testing.T) {
 				switch {
 				case marks:
 					t.Fatalf("at %d, seed %d: marks are left: %+v", at, seed, s)
-				case w.destroyed == 0 && (s.UUID != oldUUID || !s.In || s.Weight != 1 || s.Replicas != 1):
+				case w.destroyed == 0 && (s.UUID != oldUUID || s.In != before.In || s.Weight != before.Reweight || s.Replicas != before.Replicas):
 					t.Fatalf("at %d, seed %d: cancelled and not as before: %+v", at, seed, s)
 				case w.destroyed > 0 && (s.UUID != newUUID || !s.Up || !s.In):
 					t.Fatalf("at %d, seed %d: too late to cancel, and not replaced: %+v", at, seed, s)
@@ -597,6 +605,37 @@ func TestAbandon(t *testing.T) {
 			if at <= 30 && (!removed || w.s.Exists) {
 				t.Errorf("at %d: not given up: %+v", at, w.s)
 			}
+		}
+	}
+}
+
+// What a failed preparation of a plain OSD leaves is an id that is claimed, not destroyed:
+// that is what is told, and another disk need not wait until the first is tried again.
+func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
+	first, second := &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW"}, &swap.Match{OSD: 5, Device: "/dev/sdy", Serial: "NEWER", Proof: "slot"}
+	for _, c := range []struct {
+		name   string
+		change func(*plan.State)
+		kind   plan.Kind
+		reason string
+		has    string
+	}{
+		{"no other disk", func(*plan.State) {}, plan.Wait, "PrepareFailed", "has never run"},
+		{"the same disk", func(s *plan.State) { s.Match = first }, plan.Wait, "PrepareFailed", "tried again at 00:10:00 UTC"},
+		{"another disk", func(s *plan.State) { s.Match = second }, plan.Reclaim, "Reclaim", "/dev/sdy (serial NEWER)"},
+		{"another disk, and the OSD turns out to be made", func(s *plan.State) { s.Match, s.Found = second, true }, plan.Handover, "Handover", ""},
+		{"another disk, before the failure is noted", func(s *plan.State) { s.Match, s.Note = second, note(tried) }, plan.Failure, "Failure", "claimed by the failed attempt"},
+		{"another disk, and Ceph is not sure", func(s *plan.State) { s.Match, s.Safety = second, plan.Unknown }, plan.Wait, "NotSafeToDestroy", "never run"},
+		{"another disk, and the OSD has run", func(s *plan.State) { s.Match, s.New = second, false }, plan.Wait, "PrepareFailed", ""},
+		{"somebody has deleted the Job", func(s *plan.State) { s.Make = plan.NoJob }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
+		{"the next try is due", func(s *plan.State) { s.Make = plan.Retry }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
+	} {
+		s := plan.State{ID: 5, Answered: true, Exists: true, New: true, UUID: newUUID, Asked: true, InProgress: true, Fenced: true, Ready: true,
+			Note: note(failed), Make: plan.Failed, Safety: plan.Safe, RetryAt: time.Unix(600, 0)}
+		c.change(&s)
+		a := plan.Next(s)
+		if a.Kind != c.kind || a.Reason != c.reason || !strings.Contains(a.Text(), c.has) || strings.Contains(a.Text(), "as it was: destroyed") {
+			t.Errorf("%s: %+v", c.name, a)
 		}
 	}
 }

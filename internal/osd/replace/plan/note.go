@@ -78,6 +78,9 @@ type Attempt struct {
 	// Set are the old uuids of the OSDs that get a share of this disk, this one's
 	// included; empty for one that gets all of it.
 	Set []string `json:"set,omitempty"`
+	// VG is the volume group whose place the one on this metadata device takes, for an OSD
+	// that joins others there: theirs. "" for its own.
+	VG string `json:"vg,omitempty"`
 	// Failed is why it did not; empty while it is not known.
 	Failed string `json:"failed,omitempty"`
 }
@@ -130,8 +133,10 @@ func (n Note) Pull() prepare.Part {
 func (n Note) Old() swap.Disk {
 	d := n.Pull()
 	old := swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID, Size: d.Size, Rotational: d.Rotational}
-	if n.Set != nil {
-		old.Size = 0 // what is recorded is the size of one of several volumes
+	if n.Set != nil || d.LV != "" && d.Serial == "" && d.WWN == "" {
+		// What is recorded is the size of a volume. Where nothing else tells disks apart, it
+		// must not: the old disk itself, wiped, has another size.
+		old.Size = 0
 	}
 	return old
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/node/swap"
@@ -44,6 +45,16 @@ func (s *Set) Has(id int, uuid string) bool { return slices.Contains(s.Members, 
 // Same reports whether two sets are one.
 func (s *Set) Same(o *Set) bool {
 	return s != nil && o != nil && s.Kind == o.Kind && s.Leader == o.Leader && slices.Equal(s.Members, o.Members)
+}
+
+// Joins reports whether a note and another are about OSDs that wait for one device: both
+// sets had their databases on a metadata device of one node, and an OSD is in both, once as
+// it was at first and once as it was rebuilt on a device that has failed too.
+func (n Note) Joins(o Note) bool {
+	if n.Set == nil || o.Set == nil || n.Set.Kind != OnMetadata || o.Set.Kind != OnMetadata || n.Node != o.Node || n.Set.Same(o.Set) {
+		return false
+	}
+	return slices.ContainsFunc(n.Set.IDs(), func(id int) bool { return slices.Contains(o.Set.IDs(), id) })
 }
 
 // IDs are the members' ids.
@@ -180,12 +191,14 @@ func (s State) mourn(phase cephv1.OSDReplacementPhase) (Action, bool) {
 	case s.Note.Dead == nil:
 		return s.do(Mourn, phase, "noting that the OSD is down together with all others on its metadata device"), true
 	case !s.LongDead:
-		return s.wait(phase, "DeviceDead", "all OSDs on the metadata device are down; whether one of them comes back is awaited"), true
+		return s.wait(phase, "DeviceDead", "all OSDs on the metadata device are down; until "+clock(s.DeadDue)+" it is awaited whether one of them comes back, which would prove that the device lives"), true
 	case !s.Settled:
-		return s.wait(phase, "Draining", "other copies of the data are being used to make it whole elsewhere, as far as that goes"), true
+		return s.wait(phase, "DeviceDead", "the metadata device is dead; other copies of the data are being used to make it whole elsewhere, as far as that goes"), true
 	}
 	return s.do(Bury, cephv1.OSDReplacementDestroying, "the metadata device is dead, and no more of its data can be saved: stopping the OSD for good"), true
 }
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") + " UTC" }
 
 // alive says what speaks against a dead device.
 func (s State) alive() string {
@@ -230,19 +243,20 @@ func (s State) claimed() State {
 }
 
 // turn is why another OSD of the set comes first on the new disk; "" when it is this
-// one's turn. They go one after the other, in the order of their ids.
+// one's turn. They go one after the other, in the order of their ids, and on a metadata
+// device none is made before all have been given it: once an OSD is on it, the node does
+// not tell others that it is theirs too.
 func (s State) turn() string {
 	mine := s.Note.Attempt
-	for _, m := range s.Mates {
+	for _, m := range slices.Concat(s.Mates, s.Joined) {
 		switch {
 		case !m.Claimed || !m.Gone || m.Made:
 		case m.Making:
 			return fmt.Sprintf("%s is being made first", m)
 		case s.kind() == OnDisk && !mine.together(m.Attempt):
 			return fmt.Sprintf("%s has not been given its share of %s yet", m, mine.Device)
-		case m.Attempt == nil:
-			// Once an OSD is on the device, the node does not tell others that it is theirs too.
-			return fmt.Sprintf("%s has not been given %s yet", m, mine.Device)
+		case s.kind() == OnMetadata && !s.Begun && !mine.sameDisk(m.Attempt):
+			return fmt.Sprintf("%s has not been given %s yet", m, attempted(mine))
 		case m.ID < s.ID && m.Free && mine.together(m.Attempt):
 			return fmt.Sprintf("%s comes first", m)
 		}
@@ -250,9 +264,14 @@ func (s State) turn() string {
 	return ""
 }
 
+// sameDisk reports whether two attempts are about one disk.
+func (a *Attempt) sameDisk(o *Attempt) bool {
+	return a != nil && o != nil && a.Device == o.Device && a.Serial == o.Serial
+}
+
 // together reports whether two attempts are about one disk and the same shares of it.
 func (a *Attempt) together(o *Attempt) bool {
-	return a != nil && o != nil && a.Device == o.Device && a.Serial == o.Serial && slices.Equal(a.Set, o.Set)
+	return a.sameDisk(o) && slices.Equal(a.Set, o.Set)
 }
 
 // Shares are the old uuids of those that get a share of the new disk together with this

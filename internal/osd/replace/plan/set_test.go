@@ -74,9 +74,24 @@ var (
 	makingFew = set([]plan.JobState{plan.NoJob, plan.Running, plan.Failed, plan.Retry, plan.Succeeded}, func(s *plan.State, v plan.JobState) { s.Make = v })
 )
 
+// further is what bears on a metadata device that takes the place of one that has failed too.
+func further() field {
+	type more struct {
+		behind string
+		begun  bool
+		joined []plan.Mate
+	}
+	other := plan.Mate{Member: plan.Member{ID: 6, UUID: mateUUID}, Claimed: true, Gone: true, Stopped: true}
+	making := other
+	making.Making = true
+	return set([]more{{}, {behind: "osd.4 is still on it"}, {joined: []plan.Mate{other}}, {joined: []plan.Mate{making}}, {begun: true, joined: []plan.Mate{other}}}, func(s *plan.State, v more) {
+		s.Behind, s.Begun, s.Joined = v.behind, v.begun, v.joined
+	})
+}
+
 // TestEveryStateOfASet walks the states of OSDs that are replaced together.
 func TestEveryStateOfASet(t *testing.T) {
-	kinds, count := map[plan.Kind]int{}, 0
+	kinds, count, reasons := map[plan.Kind]int{}, 0, told()
 	for _, part := range []struct {
 		name   string
 		fields []field
@@ -85,6 +100,7 @@ func TestEveryStateOfASet(t *testing.T) {
 		{"turn", []field{accepted, asked, osd(oldOSD), notesOf(mourned), mates(), up, podReady, in, turn, stuck, loss, safety, node, running}},
 		{"slot", []field{accepted, asked, ready, osd(gone, free), notesOf(tried, failed, lost, settled), mates(), running, podsThere, makingFew, matched, question, disks, strangers,
 			set([]uint64{0, 1 << 40}, func(s *plan.State, v uint64) { s.Need = v })}},
+		{"further device", []field{accepted, asked, ready, osd(gone, free), notesOf(tried, failed), mates(), makingFew, matched, question, further()}},
 		{"new disk", []field{accepted, asked, ready, osd(newOSD, free), notesOf(tried, failed, replaced), mates(), isNew, up, in, safety, running, podsThere, makingFew, found,
 			set([]float64{0, 2}, func(s *plan.State, v float64) { s.Weigh = v })}},
 		{"given up", []field{accepted, abandoned, osd(gone, free, oldOSD), notesOf(tried), mates(), running, podsThere, makingFew, zapping, safety, node}},
@@ -96,6 +112,9 @@ func TestEveryStateOfASet(t *testing.T) {
 			kinds[a.Kind]++
 			if err := check(*s, a); err != nil {
 				t.Fatalf("%s: %v\n%+v\nnote %+v\nmates %+v", part.name, err, *s, s.Note, s.Mates)
+			}
+			if a.Kind == plan.Wait && !reasons[a.Reason] {
+				t.Fatalf("%s: no message of TestMessages has the reason of %+v", part.name, a)
 			}
 		})
 		t.Logf("%s: %d states", part.name, count-begun)
@@ -311,6 +330,72 @@ func TestWeight(t *testing.T) {
 		got, differs := c.n.Weight(c.now, c.bytes)
 		if got != c.want || differs != (c.want != 0) {
 			t.Errorf("%s: %v %v, want %v", c.name, got, differs, c.want)
+		}
+	}
+}
+
+// A metadata device that takes the place of one that has failed, too, is given to all that
+// wait for it before it is filled: afterwards the node calls it blank for nobody.
+func TestAFurtherMetadataDevice(t *testing.T) {
+	x := &plan.Attempt{Number: 1, Device: "/dev/sdx", Serial: "NEW", Failed: "it is gone"}
+	y := &plan.Attempt{Number: 2, Device: "/dev/sdy", Serial: "NEWER"}
+	next := &swap.Match{OSD: 5, Device: "/dev/sdy", Serial: "NEWER", Proof: "slot"}
+	mate := func(id int, a *plan.Attempt) plan.Mate {
+		return plan.Mate{Member: plan.Member{ID: id, UUID: mateUUID}, Claimed: true, Gone: true, Stopped: true, Attempt: a, Free: a != nil && a.Failed == ""}
+	}
+	for _, c := range []struct {
+		name   string
+		mine   *plan.Attempt
+		change func(*plan.State)
+		kind   plan.Kind
+		has    string
+	}{
+		{"the device that has failed, and no other", x, func(s *plan.State) { s.Match, s.Make = nil, plan.Failed }, plan.Wait, "it is gone"},
+		{"another one", x, func(*plan.State) {}, plan.Claim, "/dev/sdy"},
+		{"another one, and the Job of the last", x, func(s *plan.State) { s.Make = plan.Failed }, plan.Unmake, ""},
+		{"another one, and an OSD on the last", x, func(s *plan.State) { s.Behind, s.BehindHint = "osd.4 is still on it", "ask for it too" }, plan.Wait, "osd.4 is still on it (ask for it too)"},
+		{"given to this one, not to the mate", y, func(s *plan.State) { s.Mates = []plan.Mate{mate(6, x)} }, plan.Wait, "osd.6 has not been given /dev/sdy (serial NEWER) yet"},
+		{"given to this one, not to one that joins", y, func(s *plan.State) { s.Joined = []plan.Mate{mate(6, nil)} }, plan.Wait, "osd.6 has not been given"},
+		{"given to all", y, func(s *plan.State) { s.Mates, s.Joined = []plan.Mate{mate(6, y)}, []plan.Mate{mate(7, y)} }, plan.Make, ""},
+		{"given to all, a lower id comes first", y, func(s *plan.State) { s.Joined = []plan.Mate{mate(3, y)} }, plan.Wait, "osd.3 comes first"},
+		{"one that comes too late", y, func(s *plan.State) { s.Joined, s.Begun = []plan.Mate{mate(6, nil)}, true }, plan.Make, ""},
+		{"one is being made", y, func(s *plan.State) {
+			m := mate(6, y)
+			m.Making = true
+			s.Joined = []plan.Mate{m}
+		}, plan.Wait, "osd.6 is being made first"},
+	} {
+		n := note(withDB, together(plan.OnMetadata, 4), settled)
+		n.Attempt = c.mine
+		s := plan.State{ID: 5, Answered: true, Exists: true, Destroyed: true, UUID: zero, Asked: true, InProgress: true, Fenced: true, Ready: true, Note: n, Match: next}
+		c.change(&s)
+		if a := plan.Next(s); a.Kind != c.kind || !strings.Contains(a.Text(), c.has) {
+			t.Errorf("%s: %+v", c.name, a)
+		}
+	}
+}
+
+func TestJoins(t *testing.T) {
+	of := func(node string, kind plan.SetKind, members ...plan.Member) plan.Note {
+		return plan.Note{Node: node, Set: &plan.Set{Kind: kind, Leader: members[0].ID, Members: members}}
+	}
+	first := of("n1", plan.OnMetadata, plan.Member{ID: 4, UUID: "u4"}, plan.Member{ID: 5, UUID: "u5"})
+	again := of("n1", plan.OnMetadata, plan.Member{ID: 4, UUID: "v4"})
+	for _, c := range []struct {
+		name string
+		a, b plan.Note
+		want bool
+	}{
+		{"an OSD that was rebuilt", again, first, true},
+		{"the other way", first, again, true},
+		{"itself", first, first, false},
+		{"on another node", of("n2", plan.OnMetadata, plan.Member{ID: 4, UUID: "v4"}), first, false},
+		{"on one disk", of("n1", plan.OnDisk, plan.Member{ID: 4, UUID: "v4"}), first, false},
+		{"of another device", of("n1", plan.OnMetadata, plan.Member{ID: 7, UUID: "u7"}), first, false},
+		{"alone", plan.Note{Node: "n1"}, first, false},
+	} {
+		if got := c.a.Joins(c.b); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
 		}
 	}
 }

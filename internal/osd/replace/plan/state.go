@@ -7,6 +7,8 @@
 package plan
 
 import (
+	"time"
+
 	"github.com/castellan-storage/castellan/internal/node/swap"
 )
 
@@ -137,6 +139,11 @@ type State struct {
 	// of an OSD that is given up.
 	Close, Make, Zap                      JobState
 	CloseProblem, MakeProblem, ZapProblem string
+	// Volumes says how the node has left the database and WAL, and the volumes of others
+	// beside them, after an attempt that failed; "" where there are none.
+	Volumes string
+	// RetryAt is when a preparation that has failed is tried again; zero where none is due.
+	RetryAt time.Time
 
 	// Match is the disk that is proven to be the replacement; nil while there is none.
 	Match *swap.Match
@@ -159,6 +166,16 @@ type State struct {
 	// The others of the set, for an OSD that is not replaced alone.
 
 	Mates []Mate
+	// Joined are OSDs of other sets that wait for the same new metadata device: those that
+	// were on the last one when it failed, and are replaced again.
+	Joined []Mate
+	// Behind says which OSD of the set is still on the new metadata device that has failed,
+	// and what is awaited of it before the next device is taken; BehindHint is what the user
+	// can do. "" where there is none.
+	Behind, BehindHint string
+	// Begun: the claimed metadata device carries the database of a rebuilt OSD, so that it is
+	// not blank for any other any more.
+	Begun bool
 	// Leads: the annotation that asks for the set is on this OSD's Deployment.
 	Leads bool
 	// Strangers are OSDs on the set's disk that are not in the set.
@@ -167,6 +184,8 @@ type State struct {
 	Loss bool
 	// LongDead: what the note says of the OSD's death is long enough ago.
 	LongDead bool
+	// DeadDue is when it is.
+	DeadDue time.Time
 }
 
 // encrypted: the OSD's volumes have dm-crypt mappings.
