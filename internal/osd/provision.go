@@ -73,11 +73,17 @@ func ProvisionOptions() kit.Options {
 		Watches: []kit.Watch{
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
-			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-discover", toAll), When: kube.Changed()},
+			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-discover", everywhere), When: kube.Changed()},
 			{Object: &corev1.Pod{}, Map: kube.OnlyApp(spec.PrepareApp, toAll), When: kube.Changed()},
 			{Object: &appsv1.Deployment{}, Map: onlyReplacing(toAll), When: kube.Changed()},
 		},
 	}
+}
+
+// everywhere are the clusters of all namespaces: the discovery daemon's ConfigMaps are in
+// the operator's, and a node may hold the disks of any of them.
+func everywhere(ctx context.Context, cache client.Reader, _ client.Object) []kit.Key {
+	return kube.KeysIn(ctx, cache, &cephv1.CephClusterList{}, "")
 }
 
 // onlyReplacing passes Deployments whose disk is being replaced, or was.
@@ -359,7 +365,7 @@ func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan 
 		}
 		return p
 	}
-	var busy, broken, swaps []string
+	var busy, broken, swaps, lacks []string
 	for _, n := range seen.Resolved.Nodes {
 		state, why, err := c.node(cl, seen, n, &p)
 		replacing := replacing(seen, n)
@@ -371,16 +377,18 @@ func (c *Provisioner) Plan(cl *cephv1.CephCluster, seen ProvisionSeen) kit.Plan 
 			p.Next = 30 * time.Second // the condition of the replacement says what is awaited
 		case state == nodeBusy:
 			busy = append(busy, n.Name+": "+why)
-		case state == nodeBroken && replacing != "":
+		case (state == nodeBroken || state == nodeLacks) && replacing != "":
 			swaps = append(swaps, n.Name+": while the new disk of "+replacing+" is looked for: "+why)
 		case state == nodeBroken:
 			broken = append(broken, n.Name+": "+why)
+		case state == nodeLacks:
+			lacks = append(lacks, n.Name+": "+why)
 		}
 	}
 	for _, pr := range seen.Resolved.Problems {
 		broken = append(broken, pr.Field+": "+pr.Message)
 	}
-	finish(seen, busy, broken, swaps, &p)
+	finish(seen, outcome{busy, broken, swaps, lacks}, &p)
 	return p
 }
 
@@ -410,19 +418,31 @@ func missing(named []string, slots []swap.Pending) []string {
 	})
 }
 
-// finish says how the nodes are doing, as a whole.
-func finish(seen ProvisionSeen, busy, broken, swaps []string, p *kit.Plan) {
+// outcome is what is to be said of nodes that are not done.
+type outcome struct{ busy, broken, swaps, lacks []string }
+
+// finish says how the nodes are doing, as a whole. That only named devices are missing is a
+// reason of its own, spec.ReasonDeviceMissing: everything else that was asked for is made
+// then, and the cluster is as whole as it can be.
+func finish(seen ProvisionSeen, o outcome, p *kit.Plan) {
+	const reports = "the ConfigMaps rook-ceph-osd-<node>-status say for each device why it is used or not"
+	blocked := len(o.busy) == 0
 	switch {
-	case len(broken) > 0:
-		slices.Sort(broken)
-		p.Wait = &kit.Wait{Reason: "StorageProblem", Message: strings.Join(broken, "; "), Blocked: len(busy) == 0, For: time.Minute,
-			Hint: "the ConfigMaps rook-ceph-osd-<node>-status say for each device why it is used or not"}
-	case len(swaps) > 0:
-		slices.Sort(swaps)
-		p.Wait = &kit.Wait{Reason: "ReplacingDisks", Message: strings.Join(swaps, "; "), Blocked: len(busy) == 0, For: time.Minute,
+	case len(o.broken) > 0, len(o.lacks) > 0 && len(o.busy)+len(o.swaps) > 0:
+		all := slices.Sorted(slices.Values(slices.Concat(o.broken, o.lacks, o.swaps)))
+		if len(o.busy) > 0 {
+			all = append(all, "still at it: "+strings.Join(o.busy, "; "))
+		}
+		p.Wait = &kit.Wait{Reason: "StorageProblem", Message: strings.Join(all, "; "), Blocked: blocked, For: time.Minute, Hint: reports}
+	case len(o.lacks) > 0:
+		slices.Sort(o.lacks)
+		p.Wait = &kit.Wait{Reason: spec.ReasonDeviceMissing, Message: strings.Join(o.lacks, "; "), Blocked: true, For: time.Minute, Hint: reports}
+	case len(o.swaps) > 0:
+		slices.Sort(o.swaps)
+		p.Wait = &kit.Wait{Reason: "ReplacingDisks", Message: strings.Join(o.swaps, "; "), Blocked: blocked, For: time.Minute,
 			Hint: "status.storage.replacements of the CephCluster says what the replacement waits for"}
-	case len(busy) > 0:
-		p.Wait = &kit.Wait{Reason: "PreparingDisks", Message: strings.Join(busy, "; "), For: 30 * time.Second}
+	case len(o.busy) > 0:
+		p.Wait = &kit.Wait{Reason: "PreparingDisks", Message: strings.Join(o.busy, "; "), For: 30 * time.Second}
 	case len(seen.Resolved.Nodes) == 0:
 		p.Wait = &kit.Wait{Reason: "NoStorageNodes", Message: "spec.storage selects no node", Blocked: true, For: 10 * time.Minute}
 	}
@@ -434,6 +454,8 @@ const (
 	nodeDone nodeState = iota
 	nodeBusy
 	nodeBroken
+	// nodeLacks: all is done but for devices that the spec names and the node does not have.
+	nodeLacks
 )
 
 // node decides what happens to one node: nothing, a new Job, or a wait.
@@ -477,7 +499,7 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 		if n.Index >= 0 && len(cl.Spec.Storage.Nodes[n.Index].Devices) > 0 {
 			field = fmt.Sprintf("spec.storage.nodes[%d].devices", n.Index)
 		}
-		return nodeBroken, fmt.Sprintf("%s: the node has no device %s; set the annotation %s of the CephCluster to a new value when it is there", field, strings.Join(lacks, ", "), RescanAnnotation), nil
+		return nodeLacks, fmt.Sprintf("%s: the node has no device %s; correct the name, or take it out; or, when it is there, set the annotation %s of the CephCluster to a new value", field, strings.Join(lacks, ", "), RescanAnnotation), nil
 	case answered && rep.State == "completed":
 		return nodeDone, "", nil
 	case seen.Making[n.Host]:

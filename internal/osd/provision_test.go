@@ -1,17 +1,22 @@
 package osd
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kit/kittest"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -144,7 +149,65 @@ func TestADeviceThatDoesNotExist(t *testing.T) {
 	})
 	p = kit.Plan{}
 	state, why, err := (&Provisioner{}).node(cl, seen, n, &p)
-	if err != nil || state != nodeBroken || !strings.Contains(why, "spec.storage.nodes[0].devices: the node has no device /dev/nowhere") {
+	if err != nil || state != nodeLacks || !strings.Contains(why, "spec.storage.nodes[0].devices: the node has no device /dev/nowhere") {
 		t.Errorf("%v %q %v", state, why, err)
+	}
+}
+
+// Missing devices have a reason of their own only when nothing else is left to do: a node
+// that is still looked at, or that has failed, may be about to get an OSD.
+func TestMissingDevicesAloneAreTheirOwnReason(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		o      outcome
+		reason string
+		says   []string
+	}{
+		{"missing alone", outcome{lacks: []string{"n1: no /dev/x"}}, spec.ReasonDeviceMissing, []string{"n1: no /dev/x"}},
+		{"another node is busy", outcome{lacks: []string{"n1: no /dev/x"}, busy: []string{"n2: looking"}}, "StorageProblem", []string{"n1: no /dev/x", "n2: looking"}},
+		{"another node has failed", outcome{lacks: []string{"n1: no /dev/x"}, broken: []string{"n2: mkfs"}}, "StorageProblem", []string{"n1: no /dev/x", "n2: mkfs"}},
+		{"another node's disk is replaced", outcome{lacks: []string{"n1: no /dev/x"}, swaps: []string{"n2: osd.3"}}, "StorageProblem", []string{"n1: no /dev/x", "n2: osd.3"}},
+		{"busy alone", outcome{busy: []string{"n2: looking"}}, "PreparingDisks", []string{"n2"}},
+	} {
+		var p kit.Plan
+		finish(ProvisionSeen{}, c.o, &p)
+		if p.Wait == nil || p.Wait.Reason != c.reason {
+			t.Errorf("%s: %+v", c.name, p.Wait)
+			continue
+		}
+		for _, s := range c.says {
+			if !strings.Contains(p.Wait.Message, s) {
+				t.Errorf("%s: %q does not say %q", c.name, p.Wait.Message, s)
+			}
+		}
+	}
+}
+
+// What the discovery daemon sees is in the operator's namespace, and matters to clusters in
+// any other.
+func TestDiscoveredDevicesReachClustersOfAllNamespaces(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), cephv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	here := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "rook-ceph", Name: "a"}}
+	there := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "elsewhere", Name: "b"}}
+	store, err := kittest.NewStore(scheme, here, there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "rook-ceph", Name: "local-device-n1", Labels: map[string]string{"app": "rook-discover"}}}
+	keys := map[kit.Key]bool{}
+	for _, w := range ProvisionOptions().Watches {
+		if _, ok := w.Object.(*corev1.ConfigMap); !ok {
+			continue
+		}
+		for _, k := range w.Map(t.Context(), store.Client(), found) {
+			keys[k] = true
+		}
+	}
+	want := map[kit.Key]bool{{Namespace: "rook-ceph", Name: "a"}: true, {Namespace: "elsewhere", Name: "b"}: true}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

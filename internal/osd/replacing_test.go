@@ -69,7 +69,7 @@ func TestAReplacementIsNoFailureOfProvisioning(t *testing.T) {
 	}
 	job, _ = p.Create[0].(*batchv1.Job)
 	seen.Reports["n1"] = Report{State: "completed", Request: job.Labels[spec.RequestLabel], Missing: []string{"/dev/disk/by-id/ata-X_S1"}}
-	if p = c.Plan(cl, seen); p.Wait == nil || p.Wait.Reason != "StorageProblem" {
+	if p = c.Plan(cl, seen); p.Wait == nil || p.Wait.Reason != spec.ReasonDeviceMissing {
 		t.Errorf("without a replacement: %s", p)
 	}
 }
