@@ -25,7 +25,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/osd/selection"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
-	"github.com/castellan-storage/castellan/internal/release"
 )
 
 // Daemons runs the OSDs that nodes have found.
@@ -67,10 +66,12 @@ type DaemonSeen struct {
 	// built.
 	Decisions []plan.Decision
 	Outdated  []int
-	// Stop is Ceph's answer about the next OSDs to restart, if it was asked.
-	Stop *cephosd.StopAnswer
-	Down []int
-	Roll plan.Rolling
+	// Stop is Ceph's answer about the next OSDs to restart, if it was asked. Unclean says
+	// which PGs the update waits for, "" for none.
+	Stop    *cephosd.StopAnswer
+	Unclean string
+	Down    []int
+	Roll    plan.Rolling
 	// Gate says what must come first before OSDs get a new Ceph version.
 	Gate string
 	// StartGate says what must come first before new OSDs start.
@@ -114,7 +115,7 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 	}
 	seen.Decisions = plan.Decide(seen.State)
 	seen.build(cl)
-	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, int(cl.Spec.Storage.OSDMaxUpdatesInParallel), cl.Spec.SkipUpgradeChecks)
+	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, cl.Spec.Storage.EffectiveOSDMaxUpdatesInParallel(), cl.Spec.SkipUpgradeChecks)
 	return seen, c.update(ctx, cl, stored.Ceph, &seen)
 }
 
@@ -283,77 +284,9 @@ func (s *DaemonSeen) place(cl *cephv1.CephCluster, d plan.Decision) (selection.S
 	return conf, location, err
 }
 
-// update asks Ceph what an update of the next OSDs needs to know.
-func (c *Daemons) update(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, seen *DaemonSeen) error {
-	if !seen.State.Answered {
-		return nil
-	}
-	if len(seen.Outdated) == 0 && !seen.starts() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	if err := seen.gates(ctx, cl, commander); err != nil {
-		return err
-	}
-	if len(seen.Roll.Next) == 0 || seen.Gate != "" || cl.Spec.SkipUpgradeChecks {
-		return nil
-	}
-	answer, err := cephosd.New(commander).OkToStop(ctx, 0, seen.Roll.Next...)
-	if err != nil {
-		return fmt.Errorf("asking whether %s may stop: %w", names(seen.Roll.Next), err)
-	}
-	if !answer.OK && len(seen.Roll.Next) > 1 {
-		seen.Roll.Next = seen.Roll.Next[:1]
-		if answer, err = cephosd.New(commander).OkToStop(ctx, 0, seen.Roll.Next...); err != nil {
-			return fmt.Errorf("asking whether %s may stop: %w", names(seen.Roll.Next), err)
-		}
-	}
-	seen.Stop = &answer
-	return nil
-}
-
 // starts says that an OSD is about to be started for the first time.
 func (s *DaemonSeen) starts() bool {
 	return slices.ContainsFunc(s.Decisions, func(d plan.Decision) bool { return d.What == plan.Create || d.What == plan.Rebuild })
-}
-
-// changesImage says that OSD id runs, or would run again, another image than the
-// accepted one.
-func (s *DaemonSeen) changesImage(id int) bool {
-	live := s.Live[id]
-	return live != nil && image(live) != s.Cluster.CephImage
-}
-
-// gates finds what must come before OSDs of the accepted version.
-func (s *DaemonSeen) gates(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander) error {
-	if cl.Spec.SkipUpgradeChecks || !s.starts() && !slices.ContainsFunc(s.Outdated, s.changesImage) {
-		return nil
-	}
-	r, err := commander.Mon(ctx, ceph.Cmd("versions"))
-	if err != nil {
-		return fmt.Errorf("asking for the versions of the daemons: %w", err)
-	}
-	running, err := release.ParseRunning(r.Out)
-	if err != nil {
-		return fmt.Errorf("reading the versions of the daemons: %w", err)
-	}
-	target, err := release.ParseLabel(cl.Status.CephVersion.Version)
-	if err != nil {
-		return fmt.Errorf("reading the accepted Ceph version: %w", err)
-	}
-	g := release.MayStart(release.OSD, target, running)
-	if g.Open {
-		return nil
-	}
-	if slices.ContainsFunc(s.Outdated, s.changesImage) {
-		s.Gate = g.Message(release.OSD, target)
-	}
-	// A first OSD does not wait for a mgr to run, only for old daemons to be gone.
-	if slices.ContainsFunc(g.Blockers, func(b release.Blocker) bool { return b.Count > 0 }) {
-		s.StartGate = g.Message(release.OSD, target)
-	}
-	return nil
 }
 
 func image(d *appsv1.Deployment) string {
@@ -413,44 +346,6 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 		p.Wait = &kit.Wait{Reason: "OSDProblem", Message: strings.Join(asked, "; "), Blocked: true, For: time.Minute}
 	}
 	return p
-}
-
-// roll updates the next set, if Ceph says that it may stop.
-func roll(cl *cephv1.CephCluster, seen DaemonSeen, p *kit.Plan) {
-	if seen.Roll.Left == 0 {
-		return
-	}
-	left := fmt.Sprintf("%d OSDs are left to update", seen.Roll.Left)
-	switch {
-	case seen.Gate != "":
-		p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: seen.Gate + "; " + left, For: 10 * time.Second}
-	case len(seen.Roll.Moving) > 0:
-		p.Wait = &kit.Wait{Reason: "OSDsRestarting", Message: names(seen.Roll.Moving) + " are restarting; " + left, For: 5 * time.Second}
-	case len(seen.Roll.Next) == 0 && len(seen.Roll.Stuck) > 0:
-		p.Wait = &kit.Wait{
-			Reason: "OSDDownAfterUpdate", Message: fmt.Sprintf("%s did not come up again within %v after the update; %s", names(seen.Roll.Stuck), plan.StuckAfter, left),
-			Object: names(seen.Roll.Stuck), Hint: "look at its pod's events and log; spec.skipUpgradeChecks goes on without it", Blocked: true, For: time.Minute,
-		}
-	case len(seen.Roll.Next) == 0:
-	case seen.Stop != nil && !seen.Stop.OK:
-		p.Wait = &kit.Wait{
-			Reason: "OSDNotOkToStop", Message: fmt.Sprintf("%s is not ok to stop: %s; %s", names(seen.Roll.Next), badPGs(*seen.Stop), left),
-			Object: names(seen.Roll.Next), For: 15 * time.Second,
-		}
-	default:
-		set := make([]kit.Object, 0, len(seen.Roll.Next))
-		for _, id := range seen.Roll.Next {
-			set = append(set, seen.Wanted[id])
-		}
-		for _, obj := range set {
-			var do kit.Action = kit.Apply{Object: obj}
-			if !cl.Spec.SkipUpgradeChecks {
-				do = kit.Confirmed{Check: OkToStop{IDs: seen.Roll.Next}, Then: do}
-			}
-			p.Do = append(p.Do, do)
-		}
-		p.Wait = &kit.Wait{Reason: "OSDsUpdating", Message: names(seen.Roll.Next) + " restart with a new specification; " + left, For: 5 * time.Second}
-	}
 }
 
 // starting waits for OSDs that have never been up. One that went down later does
@@ -518,32 +413,6 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
-}
-
-// OkToStop is the check that a set of OSDs may stop together.
-type OkToStop struct{ IDs []int }
-
-// String implements kit.Check.
-func (o OkToStop) String() string { return names(o.IDs) + " are ok to stop" }
-
-// Confirm implements kit.Confirmer, live and for the whole set.
-func (c *Daemons) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.Check) (*kit.Wait, error) {
-	o, ok := check.(OkToStop)
-	if !ok {
-		return nil, fmt.Errorf("asking whether %s: no such check", check)
-	}
-	commander, err := c.Access.Ceph(ctx, cl.Namespace, fmt.Sprintf("asking whether %s", o))
-	if err != nil {
-		return nil, err
-	}
-	answer, err := cephosd.New(commander).OkToStop(ctx, 0, o.IDs...)
-	if err != nil {
-		return nil, fmt.Errorf("asking whether %s: %w", o, err)
-	}
-	if !answer.OK {
-		return &kit.Wait{Reason: "OSDNotOkToStop", Message: names(o.IDs) + " are not ok to stop: " + badPGs(answer), For: 15 * time.Second}, nil
-	}
-	return nil, nil
 }
 
 // Do implements kit.Doer; the plan's actions are Kubernetes objects only.

@@ -218,8 +218,10 @@ type Rolling struct {
 	// Stuck are up to date and down for so long that they do not restart any more. The
 	// next set waits for them too, since the update may be what they died of.
 	Stuck []int
-	// Next are the OSDs to ask Ceph about: all outdated ones of one host.
-	Next []int
+	// Next are the OSDs to ask Ceph about: all outdated ones of one host. Others are those
+	// of the other hosts, to be asked about when these may not stop.
+	Next   []int
+	Others [][]int
 	// Left is how many outdated OSDs there are, Next included.
 	Left int
 }
@@ -261,12 +263,18 @@ func Roll(s State, outdated []int, limit int, force bool) (down []int, r Rolling
 		return down, r
 	}
 	slices.Sort(hosts)
-	next := byHost[hosts[0]]
-	slices.Sort(next)
-	if limit > 0 && len(next) > limit {
-		next = next[:limit]
+	for i, host := range hosts {
+		set := byHost[host]
+		slices.Sort(set)
+		if limit > 0 && len(set) > limit {
+			set = set[:limit]
+		}
+		if i == 0 {
+			r.Next = set
+		} else {
+			r.Others = append(r.Others, set)
+		}
 	}
-	r.Next = next
 	return down, r
 }
 

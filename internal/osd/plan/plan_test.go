@@ -97,7 +97,7 @@ func TestRoll(t *testing.T) {
 		s.Known[id], s.Live[id] = Known{UUID: "u", Up: true}, live(host)
 	}
 	down, r := Roll(s, []int{0, 1, 2, 3}, 20, false)
-	if diff := cmp.Diff(Rolling{Next: []int{0, 1}, Left: 4}, r); diff != "" || len(down) != 0 {
+	if diff := cmp.Diff(Rolling{Next: []int{0, 1}, Others: [][]int{{2, 3}}, Left: 4}, r); diff != "" || len(down) != 0 {
 		t.Errorf("one host at a time: %s %v", diff, down)
 	}
 	if _, r = Roll(s, []int{0, 1, 2, 3}, 1, false); len(r.Next) != 1 {
