@@ -39,6 +39,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/podspec"
 	"github.com/castellan-storage/castellan/internal/release"
 	"github.com/castellan-storage/castellan/internal/settings"
+	"github.com/castellan-storage/castellan/internal/validate/unhandled"
 )
 
 // Finalizer of a CephCluster.
@@ -311,6 +312,9 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	}
 	if err := check(cl); err != nil {
 		return kit.Plan{Err: err}
+	}
+	if f := unhandled.Blocking(&cl.Spec); f != nil && !seen.Stored.Founded && !pods.Founded(cl) {
+		return kit.Plan{Err: kit.Terminal(f.Path, "%s; no cluster is founded that could not become the one that is asked for", f.Instead)}
 	}
 	if seen.Shares != "" {
 		return kit.Plan{Wait: &kit.Wait{

@@ -140,3 +140,20 @@ func TestAReplacementDoesNotHoldTheDeletion(t *testing.T) {
 		t.Errorf("it waits: %+v", p.Wait)
 	}
 }
+
+// A cluster that could not become the one that is asked for is not founded; one that runs
+// already goes on, and its status tells of the field.
+func TestNoClusterIsFoundedInAnotherShape(t *testing.T) {
+	cl := &cephv1.CephCluster{}
+	cl.Spec.DataDirHostPath, cl.Spec.CephVersion.Image = "/var/lib/rook", "quay.io/ceph/ceph:v20.2.4"
+	cl.Spec.Mon.StretchCluster = &cephv1.StretchClusterSpec{Zones: []cephv1.MonZoneSpec{{Name: "a", Arbiter: true}, {Name: "b"}, {Name: "c"}}}
+	plan := (&Controller{}).Plan(cl, Seen{})
+	if plan.Err == nil || !strings.Contains(plan.Err.Error(), "spec.mon.stretchCluster") || len(plan.Create)+len(plan.Apply)+len(plan.Do) > 0 {
+		t.Errorf("it is founded: %s", plan)
+	}
+	var seen Seen
+	seen.Stored.Founded = true
+	if plan := (&Controller{}).Plan(cl, seen); plan.Err != nil {
+		t.Errorf("a cluster that runs is stopped: %v", plan.Err)
+	}
+}
