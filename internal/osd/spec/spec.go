@@ -9,13 +9,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -228,6 +231,19 @@ func Deployment(c podspec.Cluster, o OSD, u podspec.User) (*appsv1.Deployment, e
 	return dep, nil
 }
 
+// topology are the labels that tell an OSD's place in CRUSH, one for each level. A name
+// that cannot be a label's value has none.
+func topology(location string) map[string]string {
+	out := map[string]string{}
+	for _, level := range strings.Fields(location) {
+		name, value, ok := strings.Cut(level, "=")
+		if ok && len(validation.IsValidLabelValue(value)) == 0 {
+			out["topology-location-"+name] = value
+		}
+	}
+	return out
+}
+
 // labels adds what users and the plugin select OSDs by.
 func labels(dep *appsv1.Deployment, o OSD) {
 	id := strconv.Itoa(o.Record.ID)
@@ -238,6 +254,7 @@ func labels(dep *appsv1.Deployment, o OSD) {
 	if o.DeviceClass != "" {
 		add["device-class"] = o.DeviceClass
 	}
+	maps.Copy(add, topology(o.Location))
 	for k, v := range add {
 		dep.Labels[k] = v
 		dep.Spec.Template.Labels[k] = v
