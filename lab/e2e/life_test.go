@@ -41,8 +41,9 @@ func TestNodesAndOperators(t *testing.T) {
 		run  func(*testing.T, *cluster)
 	}{
 		{"the spec is edited", testSpecEdits},
-		{"another operator comes", testOperatorUpgrade},
+		// Before the other image comes: a node that is off when it does would not have it.
 		{"a node is added", func(t *testing.T, c *cluster) { testAddNode(t, c, late) }},
+		{"another operator comes", testOperatorUpgrade},
 	} {
 		t.Run(p.name, func(t *testing.T) {
 			c.ceph.Out = lineWriter{t}
