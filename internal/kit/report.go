@@ -278,30 +278,43 @@ func findCondition(list []any, kind string) (int, map[string]any) {
 // not know are dropped, so that a kind without conditions, phase or
 // observedGeneration is served as well.
 func (p *run[T, S]) canonical(base T, status *map[string]any) error {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(base)
-	if err != nil {
-		return fmt.Errorf("converting %s: %w", Name(base), err)
-	}
-	m["status"] = *status
 	typed := p.ctl.New()
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": *status}, typed); err != nil {
 		return fmt.Errorf("converting the status of %s: %w", Name(base), err)
 	}
+	var err error
 	*status, err = statusOf(typed)
 	return err
 }
 
-// statusOf gives the status of an object as JSON values; empty if it has none.
+// statusOf gives the status of an object as JSON values; empty if it has none. Nothing
+// else of the object is converted: every pass does this several times.
 func statusOf(obj Object) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if u, ok := obj.(runtime.Unstructured); ok {
+		status, _ := u.UnstructuredContent()["status"].(map[string]any)
+		return runtime.DeepCopyJSON(orEmpty(status)), nil
+	}
+	field := reflect.ValueOf(obj).Elem().FieldByName("Status")
+	switch {
+	case !field.IsValid():
+		return map[string]any{}, nil
+	case field.Kind() == reflect.Struct:
+		field = field.Addr()
+	case field.IsNil():
+		return map[string]any{}, nil
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(field.Interface())
 	if err != nil {
 		return nil, fmt.Errorf("converting the status of %s: %w", Name(obj), err)
 	}
-	status, ok := m["status"].(map[string]any)
-	if !ok {
-		return map[string]any{}, nil
+	return orEmpty(status), nil
+}
+
+func orEmpty(m map[string]any) map[string]any {
+	if m == nil {
+		return map[string]any{}
 	}
-	return runtime.DeepCopyJSON(status), nil
+	return m
 }
 
 // mergeDiff gives the JSON merge patch from one value to another.
