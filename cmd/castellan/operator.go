@@ -293,7 +293,7 @@ func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []en
 	}
 	c := &common{
 		ctx: ctx, mgr: mgr, env: env, operator: p.operator, settings: set, scope: s,
-		access: access.Reader{Live: mgr.GetAPIReader(), Dial: func(name string, cfg conn.Config) ceph.Commander { return p.pool.Cluster(name, cfg) }},
+		access: access.Reader{Live: mgr.GetAPIReader(), Dial: func(name string, cfg conn.Config) ceph.Commander { return p.pool.Cluster(name, cfg).Shared() }},
 	}
 	if err := c.skipCSI(installed); err != nil {
 		return err

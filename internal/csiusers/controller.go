@@ -23,6 +23,7 @@ import (
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	csiv1 "github.com/castellan-storage/castellan/api/csi/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/auth"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
@@ -149,7 +150,7 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if seen.Entities, err = auth.New(stored.Ceph).List(ctx); err != nil {
+	if seen.Entities, err = auth.Recent(ctx, ceph.Recently(stored.Ceph)); err != nil {
 		seen.Silence = err.Error()
 	}
 	return seen, nil

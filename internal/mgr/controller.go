@@ -169,7 +169,7 @@ func (c *Controller) ceph(ctx context.Context, cl *cephv1.CephCluster, commander
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var err error
-	if seen.Users, err = auth.New(commander).List(ctx); err != nil {
+	if seen.Users, err = auth.Recent(ctx, ceph.Recently(commander)); err != nil {
 		seen.Silence = err.Error()
 		return nil
 	}
@@ -180,7 +180,7 @@ func (c *Controller) ceph(ctx context.Context, cl *cephv1.CephCluster, commander
 	if seen.Modules, err = m.Modules(ctx); err != nil {
 		return fmt.Errorf("asking for the mgr modules: %w", err)
 	}
-	if seen.Config, err = config.New(commander).Dump(ctx); err != nil {
+	if seen.Config, err = config.Recent(ctx, ceph.Recently(commander)); err != nil {
 		return fmt.Errorf("reading Ceph's settings: %w", err)
 	}
 	seen.Ready = true

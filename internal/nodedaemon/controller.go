@@ -166,7 +166,7 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 			return Seen{}, err
 		}
 	}
-	return seen, c.users(ctx, stored.Ceph, &seen)
+	return seen, c.users(ctx, cl, stored.Ceph, &seen)
 }
 
 // grace is how long a new cluster's own daemons have before node daemons start
@@ -268,18 +268,15 @@ func (c *Controller) monitors(ctx context.Context, cl *cephv1.CephCluster, seen 
 	return nil
 }
 
-// users asks Ceph for the users that have no Secret yet.
-func (c *Controller) users(ctx context.Context, commander ceph.Commander, seen *Seen) error {
+// users asks Ceph for the users that are needed and have no Secret yet.
+func (c *Controller) users(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, seen *Seen) error {
 	if commander == nil {
 		seen.Silence = "the cluster has no mons yet"
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for _, u := range []keyring.User{spec.CrashUser(), spec.ExporterUser()} {
-		if seen.Keys[u.Secret] != "" {
-			continue
-		}
+	for _, u := range needed(cl, *seen) {
 		e, err := auth.New(commander).Get(ctx, u.Entity)
 		switch {
 		case err == nil:

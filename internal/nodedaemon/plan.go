@@ -38,15 +38,14 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 		return kit.Plan{Wait: &kit.Wait{Reason: "ClusterStarting", Message: "node daemons follow when the cluster is ready", For: grace - seen.Now.Sub(cl.CreationTimestamp.Time)}}
 	}
 	p := kit.Plan{}
-	crash, metrics := !cl.Spec.CrashCollector.Disable, !cl.Spec.Monitoring.MetricsDisabled
+	crash, metrics, exporters := wanted(cl, seen)
 	if crash || metrics {
 		learn(cl, seen, &p)
 	}
 	if seen.Facts != nil {
 		seen.Cluster.CephImage, seen.Cluster.CephUID = seen.FactsImage, seen.Facts.UID
 	}
-	exporters := metrics && seen.Facts != nil && seen.Facts.Exporter
-	users(seen, crash, exporters, &p)
+	users(cl, seen, &p)
 	crashCollectors(cl, seen, crash, &p)
 	pruner(cl, seen, crash, &p)
 	exporterPods(cl, seen, metrics, exporters, &p)
@@ -92,8 +91,15 @@ func over(j *batchv1.Job) bool {
 	return ended
 }
 
-// users makes the users that are needed and have no Secret.
-func users(seen Seen, crash, exporters bool, p *kit.Plan) {
+// wanted says which daemons the spec asks for, and whether the image has the exporter.
+func wanted(cl *cephv1.CephCluster, seen Seen) (crash, metrics, exporters bool) {
+	crash, metrics = !cl.Spec.CrashCollector.Disable, !cl.Spec.Monitoring.MetricsDisabled
+	return crash, metrics, metrics && seen.Facts != nil && seen.Facts.Exporter
+}
+
+// needed are the users of daemons that are wanted, as long as they have no Secret.
+func needed(cl *cephv1.CephCluster, seen Seen) []keyring.User {
+	crash, _, exporters := wanted(cl, seen)
 	var need []keyring.User
 	for _, u := range []struct {
 		on   bool
@@ -103,6 +109,12 @@ func users(seen Seen, crash, exporters bool, p *kit.Plan) {
 			need = append(need, u.user)
 		}
 	}
+	return need
+}
+
+// users makes the users that are needed.
+func users(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
+	need := needed(cl, seen)
 	if len(need) == 0 {
 		return
 	}

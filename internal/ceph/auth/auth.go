@@ -77,10 +77,19 @@ func (e Entity) Keyring() ceph.Secret {
 
 // List reads all entities.
 func (c Client) List(ctx context.Context) ([]Entity, error) {
-	r, err := ceph.MonJSON[struct {
-		Dump []Entity `json:"auth_dump"`
-	}](ctx, c.c, ceph.Cmd("auth ls"))
+	r, err := ceph.MonJSON[entities](ctx, c.c, ceph.Cmd("auth ls"))
 	return r.Dump, err
+}
+
+// Recent is List with an answer that may be a moment old.
+func Recent(ctx context.Context, r ceph.Recent) ([]Entity, error) {
+	list, err := ceph.RecentMonJSON[entities](ctx, r, ceph.Cmd("auth ls"))
+	return list.Dump, err
+}
+
+// entities is the answer of `auth ls`.
+type entities struct {
+	Dump []Entity `json:"auth_dump"`
 }
 
 // Get reads one entity. ENOENT: no such entity.

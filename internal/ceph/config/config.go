@@ -44,6 +44,11 @@ func (c Client) Dump(ctx context.Context) ([]Option, error) {
 	return ceph.MonJSON[[]Option](ctx, c.c, ceph.Cmd("config dump"))
 }
 
+// Recent is Dump with an answer that may be a moment old.
+func Recent(ctx context.Context, r ceph.Recent) ([]Option, error) {
+	return ceph.RecentMonJSON[[]Option](ctx, r, ceph.Cmd("config dump"))
+}
+
 // Get reads the value an option has for a daemon or section, the default
 // included. ENOENT: no such option.
 func (c Client) Get(ctx context.Context, who, name string) (string, error) {

@@ -124,6 +124,7 @@ func (p *Pool) Cluster(name string, cfg Config) *Cluster {
 		c.Close()
 	}
 	c := &Cluster{cfg: cfg, dial: p.dial}
+	c.shared = ceph.NewSharing(c)
 	if p.closed {
 		c.closed = true
 	}
@@ -154,8 +155,9 @@ func (p *Pool) Close() {
 
 // Cluster is the Commander of one cluster, and its Objects.
 type Cluster struct {
-	cfg  Config
-	dial dialer
+	cfg    Config
+	dial   dialer
+	shared *ceph.Sharing
 
 	mu     sync.Mutex
 	closed bool
@@ -266,6 +268,10 @@ func (l *link) closeIfIdle() {
 		go l.h.close()
 	}
 }
+
+// Shared is the same Commander for those who also want answers of a moment ago
+// (ceph.Recent). Who changes something past it is seen later.
+func (c *Cluster) Shared() ceph.Commander { return c.shared }
 
 // Close retires the connection. Commands under way finish; later ones get an
 // *ceph.UnreachableError.
