@@ -16,6 +16,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph"
 	cephconfig "github.com/castellan-storage/castellan/internal/ceph/config"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
+	cephstatus "github.com/castellan-storage/castellan/internal/ceph/status"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/keyring"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
@@ -54,6 +55,10 @@ type Seen struct {
 	Map      cephosd.Map
 	// HasMap says that the OSD map has been read.
 	HasMap bool
+	// Founding is known when the OSD map is.
+	Founding Founding
+	// Mutes are the muted health codes, if the spec has anything to say of them.
+	Mutes []cephstatus.Mute
 	// Release is what all running OSDs are at least, "" when that is not known or no
 	// change of the requirement is due.
 	Release string
@@ -95,9 +100,12 @@ func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen,
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if seen.Have, err = cephconfig.New(stored.Ceph).Dump(ctx); err != nil {
+	if seen.Have, err = cephconfig.Recent(ctx, ceph.Recently(stored.Ceph)); err != nil {
 		seen.Silence = err.Error()
 		return seen, nil
+	}
+	if seen.Mutes, err = muted(ctx, cl, stored.Ceph); err != nil {
+		return Seen{}, err
 	}
 	seen.Ready = true
 	return seen, c.osds(ctx, cl, stored.Ceph, &seen)
@@ -165,6 +173,14 @@ func (c *Controller) osds(ctx context.Context, cl *cephv1.CephCluster, commander
 		return fmt.Errorf("reading the OSD map: %w", err)
 	}
 	seen.HasMap = true
+	seen.Founding = Founding{Age: kit.Now(ctx).Sub(cl.CreationTimestamp.Time), Pools: len(seen.Map.Pools)}
+	if seen.Founding.Age < foundingTime && begun(seen.Record) && len(seen.Map.Pools) > 0 {
+		now, err := cephstatus.New(commander).Status(ctx)
+		if err != nil {
+			return fmt.Errorf("asking whether the cluster's first PGs are clean: %w", err)
+		}
+		seen.Founding.AllClean = now.PGMap.NumPGs > 0 && now.PGMap.AllClean()
+	}
 	if cl.Status.CephVersion == nil || len(seen.Map.OSDs) == 0 {
 		return nil
 	}
@@ -212,7 +228,11 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 		return kit.Plan{Wait: &kit.Wait{Reason: "MonsNotReady", Message: "settings wait for the mons: " + seen.Silence, For: time.Second}}
 	}
 	p := kit.Plan{Next: time.Minute}
-	change := Compare(seen.Want, seen.Have, seen.Record)
+	want, record := seen.Founding.add(seen.Want, seen.Have, seen.Record)
+	change := Compare(want, seen.Have, record)
+	if seen.Founding.Age < foundingTime && begun(change.Record) {
+		p.Next = foundingAgain
+	}
 	if !maps.Equal(change.Record, seen.Record) {
 		p.Apply = append(p.Apply, keyring.Opaque(seen.Cluster, RecordSecret, map[string][]byte{"record": change.Record.Bytes()}))
 	}
@@ -224,6 +244,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if seen.Release != "" && seen.Release != seen.Map.RequireOSDRelease {
 		p.Do = append(p.Do, RequireRelease{Name: seen.Release})
 	}
+	p.Do = append(p.Do, mutes(cl.Spec.HealthCheck.MuteHealthWarning, seen.Mutes)...)
 	// Last, since Ceph may refuse one of them.
 	if len(change.Set)+len(change.Remove) > 0 {
 		p.Do = append(p.Do, Settle{Set: change.Set, Remove: change.Remove})
@@ -297,6 +318,8 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 		default:
 			return osds.SetNearfullRatio(ctx, a.Value)
 		}
+	case Mute:
+		return a.Do(ctx, cephstatus.New(commander))
 	case RequireRelease:
 		return osds.RequireRelease(ctx, a.Name)
 	}
