@@ -35,6 +35,6 @@ func root() *cobra.Command {
 	cmd.AddCommand(copyCmd(), versionCmd(), probeCmd(), chownCmd(), provisionCmd(), activateCmd(), cleanupCmd())
 	cmd.AddCommand(pauseCmd(), rotateLogsCmd(), toolboxCmd(), rotate.Command())
 	cmd.AddCommand(closeCmd(), watchCmd(), replaceCmd(), zapCmd())
-	cmd.AddCommand(collectCrashesCmd(), imageFactsCmd(), discoverCmd())
+	cmd.AddCommand(collectCrashesCmd(), imageFactsCmd(), discoverCmd(), makeMonCmd())
 	return cmd
 }

@@ -109,7 +109,7 @@ func Deployment(c podspec.Cluster, m Mon, u podspec.User) *appsv1.Deployment {
 	pod := corev1.PodSpec{
 		InitContainers: []corev1.Container{
 			podspec.CopyBin(c),
-			podspec.Prepare(c, d, "init-mon-fs", append([]string{"ceph-mon"}, append(flags(c, d, m), "--mkfs")...)...),
+			podspec.Prepare(c, d, "init-mon-fs", store(c, d, m)...),
 		},
 		Containers: []corev1.Container{container(c, d, m, u)},
 		Volumes:    podspec.Volumes(c, d),
@@ -122,6 +122,12 @@ func Deployment(c podspec.Cluster, m Mon, u podspec.User) *appsv1.Deployment {
 		podspec.LeaveUnreachable(&pod, c)
 	}
 	return podspec.Deployment(c, d, pod, u)
+}
+
+// store is the command that makes a mon's store where there is none.
+func store(c podspec.Cluster, d podspec.Daemon, m Mon) []string {
+	command := []string{podspec.Bin, "make-mon", "--id=" + d.ID, "--fsid=" + c.FSID, "--", "ceph-mon"}
+	return append(append(command, flags(c, d, m)...), "--mkfs")
 }
 
 func flags(c podspec.Cluster, d podspec.Daemon, m Mon) []string {
