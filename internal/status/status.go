@@ -24,6 +24,8 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/validate/unhandled"
 )
 
 // soon is how often a cluster is looked at that is not ready yet.
@@ -62,6 +64,9 @@ type Subject struct {
 	Current bool
 }
 
+// notReported is the reason of a subject of which nothing is known.
+const notReported = "NotReported"
+
 // expected subjects of a cluster; each reports the condition <name>Ready.
 var expected = [...]string{"Foundation", "Mon", "Mgr", "Provisioning", "OSD"}
 
@@ -78,7 +83,7 @@ func subjects(cl *cephv1.CephCluster) []Subject {
 	for _, name := range names {
 		c := cephv1.FindCondition(cl.Status.Conditions, cephv1.ConditionType(name+"Ready"))
 		if c == nil {
-			out = append(out, Subject{Name: name, Reason: "NotReported", Message: "nothing is known yet"})
+			out = append(out, Subject{Name: name, Reason: notReported, Message: "nothing is known yet"})
 			continue
 		}
 		out = append(out, Subject{
@@ -108,6 +113,9 @@ func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 // Observe implements kit.Controller.
 func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
 	seen := Seen{Now: kit.Now(ctx), Subjects: subjects(cl)}
+	if cl.DeletionTimestamp != nil {
+		return seen, nil
+	}
 	stored, err := c.Access.Read(ctx, cl.Namespace)
 	if err != nil {
 		return Seen{}, err
@@ -162,7 +170,8 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if p.Wait != nil && p.Wait.Blocked {
 		st.State = cephv1.ClusterStateError
 	}
-	st.Message = message(seen, p.Wait)
+	st.Message = message(cl, seen, p.Wait)
+	p.Conditions = append(p.Conditions, inVain(cl))
 	return p
 }
 
@@ -170,7 +179,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 // not, or the OSDs that are not up.
 func waitFor(seen Seen) *kit.Wait {
 	for _, s := range seen.Subjects {
-		if !s.Ready || !s.Current {
+		if !s.Ready && !s.lacks() || !s.Current {
 			msg := s.Message
 			if s.Ready {
 				msg = "the newest spec has not been looked at yet"
@@ -187,6 +196,13 @@ func waitFor(seen Seen) *kit.Wait {
 		return &kit.Wait{Reason: "OSDsNotUp", Message: fmt.Sprintf("none of %d OSDs is up", m.NumOSDs), For: soon}
 	}
 	return nil
+}
+
+// lacks says that only devices are missing that the spec names: every OSD that can be there
+// is there. The condition and blockedBy name them, and the cluster is ready: one disk that
+// has died must not make it look as if it had never come up.
+func (s Subject) lacks() bool {
+	return s.Name == "Provisioning" && s.Reason == spec.ReasonDeviceMissing
 }
 
 func reason(s Subject) string {
@@ -212,9 +228,27 @@ func blockers(cl *cephv1.CephCluster, seen Seen) []cephv1.BlockedBy {
 	return out
 }
 
-func message(seen Seen, w *kit.Wait) string {
+// inVain tells of fields that are set and that nothing acts on. The condition is gone
+// when there are none.
+func inVain(cl *cephv1.CephCluster) kit.Condition {
+	c := kit.Condition{Type: "SpecHandled"}
+	if fields := unhandled.Fields(&cl.Spec); len(fields) > 0 {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "FieldsWithoutEffect", unhandled.Join(fields)
+	}
+	return c
+}
+
+func message(cl *cephv1.CephCluster, seen Seen, w *kit.Wait) string {
 	if w != nil {
 		return w.Message
+	}
+	for _, subject := range seen.Subjects {
+		if subject.lacks() {
+			return "the cluster is as the spec says, but for devices that are not there: " + subject.Message
+		}
+	}
+	if fields := unhandled.Fields(&cl.Spec); len(fields) > 0 {
+		return "the cluster is as the spec says, but for fields that are not handled yet: " + unhandled.Join(fields)
 	}
 	if seen.Health.Status != cephstatus.HealthOK && seen.Asked {
 		return "the cluster is as the spec says; Ceph reports " + seen.Health.Status
@@ -336,6 +370,3 @@ func versions(v cephstatus.Versions) *cephv1.CephDaemonsVersions {
 		Mon: v["mon"], Mgr: v["mgr"], Osd: v["osd"], Rgw: v["rgw"], Mds: v["mds"], RbdMirror: v["rbd-mirror"], CephFSMirror: v["cephfs-mirror"], Overall: v["overall"],
 	}
 }
-
-// Teardown implements kit.Controller.
-func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Plan{} }

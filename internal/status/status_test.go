@@ -1,6 +1,8 @@
 package status
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +11,8 @@ import (
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	cephstatus "github.com/castellan-storage/castellan/internal/ceph/status"
+	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
 // all is a cluster whose every subject is ready, and what Ceph says of it.
@@ -81,6 +85,57 @@ func TestReadyIsWhatEverySubjectSays(t *testing.T) {
 		change(&bad)
 		if p := (&Controller{}).Plan(cl, bad); p.Wait == nil {
 			t.Errorf("ready with %+v", bad.Ceph.OSDMap)
+		}
+	}
+}
+
+// A field that nothing acts on is told by name, also by a cluster that is ready.
+func TestFieldsThatAreSetInVainAreTold(t *testing.T) {
+	cl, seen := all(t)
+	find := func() *kit.Condition {
+		for _, c := range (&Controller{}).Plan(cl, seen).Conditions {
+			if c.Type == "SpecHandled" {
+				return &c
+			}
+		}
+		return nil
+	}
+	if c := find(); c == nil || c.Status != "" {
+		t.Errorf("nothing is set in vain, and the condition must go: %+v", c)
+	}
+	cl.Spec.RemoveOSDsIfOutAndSafeToRemove = true
+	if c := find(); c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "spec.removeOSDsIfOutAndSafeToRemove: ") {
+		t.Errorf("%+v", c)
+	}
+	if next := planned(t, cl, seen); !strings.Contains(next.Status.Message, "spec.removeOSDsIfOutAndSafeToRemove") {
+		t.Errorf("the message says that all is as the spec says: %q", next.Status.Message)
+	}
+}
+
+// A device that is not there is named, and keeps nothing else back; OSDs that are still to
+// come do.
+func TestAMissingDeviceIsNamedAndTheClusterReady(t *testing.T) {
+	cl, seen := all(t)
+	i := slices.IndexFunc(seen.Subjects, func(s Subject) bool { return s.Name == "Provisioning" })
+	const says = "n1: spec.storage.nodes[0].devices: the node has no device /dev/nowhere"
+	seen.Subjects[i] = Subject{Name: "Provisioning", Reason: spec.ReasonDeviceMissing, Message: says, Current: true}
+	p := (&Controller{}).Plan(cl, seen)
+	next := planned(t, cl, seen)
+	if p.Wait != nil || !strings.Contains(next.Status.Message, says) || len(next.Status.BlockedBy) != 1 || next.Status.BlockedBy[0].Message != says {
+		t.Errorf("%+v %q %+v", p.Wait, next.Status.Message, next.Status.BlockedBy)
+	}
+	for what, change := range map[string]func(*Seen){
+		"no OSD exists":       func(s *Seen) { s.Ceph.OSDMap.NumOSDs = 0 },
+		"of an older spec":    func(s *Seen) { s.Subjects[i].Current = false },
+		"more than that":      func(s *Seen) { s.Subjects[i].Reason = "StorageProblem" },
+		"another is not up":   func(s *Seen) { s.Subjects[len(expected)-1] = Subject{Name: "OSD", Reason: "OSDsNotUp", Current: true} },
+		"not of provisioning": func(s *Seen) { s.Subjects[i].Name = "OSD" },
+	} {
+		bad := seen
+		bad.Subjects = slices.Clone(seen.Subjects)
+		change(&bad)
+		if p := (&Controller{}).Plan(cl, bad); p.Wait == nil {
+			t.Errorf("%s: ready", what)
 		}
 	}
 }
