@@ -76,10 +76,16 @@ type options struct {
 	nodes, disks int
 	real         bool
 	labels       func(i int) []string
+	// begin names all that scenarios with the same acts of Setup have in common; "" for
+	// one that begins as no other does.
+	begin string
 	// lag is how many writes what controllers read may be behind, by seed.
 	lag  int
 	seed uint64
 }
+
+// setups are worlds at the beginning of scenarios.
+var setups kittest.Setups
 
 // benches makes worlds; each has its bench in World.Data.
 type benches struct{}
@@ -269,12 +275,13 @@ func (benches) act(name string, do func(ctx context.Context, b *bench) error) ki
 func run(t *testing.T, bs benches, o options, acts ...kittest.Act) {
 	t.Helper()
 	began := time.Now()
-	every, pick := kittest.Sample(t, 22, 61)
+	every, pick := kittest.Sample(t, 44, 97)
 	s := kittest.Scenario{
 		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
 		Acts:  acts, Every: every, Pick: pick, Extra: 40, Parallel: true, Pairs: kittest.Random(t, 0), Seed: 1, Modes: []kittest.Mode{kittest.Before, kittest.After, kittest.ReplyLost},
 		// Longer than the slowest regular look of any controller (a minute).
 		Settle: 65 * time.Second,
+		Setups: &setups, Begin: o.begin, Whole: every == 1 || t.Name() == "TestAddANode", // one proves for all how worlds are copied
 	}
 	if o.real {
 		// A run takes some 15 s there instead of 0.5.

@@ -94,7 +94,7 @@ func TestCreateOnARealAPIServer(t *testing.T) {
 
 func TestAddANode(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 3, disks: 1}, setup(three(bs)), pool(bs), bs.act("add a node", func(ctx context.Context, b *bench) error {
+	run(t, bs, options{nodes: 3, disks: 1, begin: "three nodes, a pool"}, setup(three(bs)), pool(bs), bs.act("add a node", func(ctx context.Context, b *bench) error {
 		b.addNode(4, options{disks: 2})
 		return b.edit(ctx, func(cl *cephv1.CephCluster) {
 			cl.Spec.Storage.Nodes = append(cl.Spec.Storage.Nodes, cephv1.Node{Name: b.node(4)})
@@ -125,12 +125,12 @@ func failover(bs benches, lose func(b *bench, node string)) []kittest.Act {
 
 func TestFailoverOfAMonThatIsDown(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 4, disks: 1}, failover(bs, func(b *bench, node string) { b.sim.Kill(node) })...)
+	run(t, bs, options{nodes: 4, disks: 1, begin: "failover"}, failover(bs, func(b *bench, node string) { b.sim.Kill(node) })...)
 }
 
 func TestFailoverOfAMonWhoseNodeWasDeleted(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 4, disks: 1}, failover(bs, func(b *bench, node string) { b.sim.DeleteNode(node) })...)
+	run(t, bs, options{nodes: 4, disks: 1, begin: "failover"}, failover(bs, func(b *bench, node string) { b.sim.DeleteNode(node) })...)
 }
 
 // With no other node, the mon that is lost makes room for its replacement.
@@ -164,7 +164,7 @@ func TestOperatorUpgrade(t *testing.T) {
 		return nil
 	})
 	upgrade.Restart = true
-	run(t, bs, options{nodes: 3, disks: 1},
+	run(t, bs, options{nodes: 3, disks: 1, begin: "three nodes, a pool"},
 		setup(three(bs)), pool(bs),
 		looking(bs.act("note", func(ctx context.Context, b *bench) (err error) { b.noted, err = b.daemonPods(ctx); return err })),
 		upgrade,
@@ -182,7 +182,7 @@ func TestOperatorUpgrade(t *testing.T) {
 // sight of the data.
 func TestCephUpgrade(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 3, disks: 1},
+	run(t, bs, options{nodes: 3, disks: 1, begin: "three nodes, a pool"},
 		setup(three(bs)), pool(bs),
 		bs.act("new Ceph", func(ctx context.Context, b *bench) error {
 			return b.edit(ctx, func(cl *cephv1.CephCluster) { cl.Spec.CephVersion.Image = newImage })
@@ -298,12 +298,12 @@ func confirm(bs benches) kittest.Act {
 
 func TestDeletion(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 3, disks: 1}, setup(three(bs)), remove(bs), deleted(bs, 3))
+	run(t, bs, options{nodes: 3, disks: 1, begin: "three nodes"}, setup(three(bs)), remove(bs), deleted(bs, 3))
 }
 
 func TestDeletionWithItsData(t *testing.T) {
 	bs := benches{}
-	run(t, bs, options{nodes: 3, disks: 1}, setup(three(bs)), confirm(bs), remove(bs), deleted(bs, 0))
+	run(t, bs, options{nodes: 3, disks: 1, begin: "three nodes"}, setup(three(bs)), confirm(bs), remove(bs), deleted(bs, 0))
 }
 
 func TestDeletionOnARealAPIServer(t *testing.T) {

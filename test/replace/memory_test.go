@@ -12,8 +12,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,6 +59,12 @@ type bench struct {
 	// before is what was noted by an act.
 	before map[int]place
 	uuid   map[int]string
+	// fail is asked about every request of the operator to the API server, lie about every
+	// command that it sends to Ceph. Both are nil most of the time.
+	fail func(verb, kind string, key types.NamespacedName) error
+	lie  func(cmd ceph.Command) lie
+	// door is where the operator reaches the API server.
+	door client.Client
 	// goblin runs between any two steps of the world.
 	goblin func(ctx context.Context)
 	// events that were sent, effects that there were.
@@ -92,11 +100,30 @@ type benches struct{}
 
 type options struct {
 	nodes, disks int
-	change       func(*cephv1.CephCluster)
-	size         int
+	// name is that of change.
+	name   string
+	change func(*cephv1.CephCluster)
+	size   int
 	// lag is how many writes what controllers read may be behind, by seed.
 	lag  int
 	seed uint64
+}
+
+// settle is longer than the slowest regular look of any controller (a minute).
+const settle = 65 * time.Second
+
+// setups are clusters with data on them, which most tests begin with.
+var setups kittest.Setups
+
+// scenario is one that begins with a cluster with data on it.
+func (bs benches) scenario(o options, acts ...kittest.Act) kittest.Scenario {
+	s := kittest.Scenario{
+		World: func(t testing.TB) *kittest.World { return bs.world(t, o) }, Acts: append(bs.begin(o), acts...), Settle: settle,
+	}
+	if o.change == nil || o.name != "" {
+		s.Setups, s.Begin = &setups, fmt.Sprint(o.nodes, o.disks, o.size, o.name)
+	}
+	return s
 }
 
 func (benches) world(t testing.TB, o options) *kittest.World {
@@ -126,10 +153,16 @@ func (b *bench) live(o options) *kittest.World {
 		b.store.Clock(now)
 		b.sim.Clock = now
 	}, Drivers: b.drivers(), Step: b.step, Check: b.check, Digest: b.digest, Data: b}
-	w.Env.Client, w.Env.Recorder = b.c, recorder{b}
+	b.door = b.store.Failing(func(verb, kind string, key types.NamespacedName) error {
+		if b.fail == nil {
+			return nil
+		}
+		return b.fail(verb, kind, key)
+	})
+	w.Env.Client, w.Env.Recorder, w.Told = b.door, recorder{b}, b.c
 	if o.lag > 0 {
 		w.Cache = b.store.Cache(o.seed, o.lag)
-		w.Env.Client, w.Env.Live = w.Cache.Client(), b.c
+		w.Env.Client, w.Env.Live, w.Told = w.Cache.Client(), b.door, nil
 	}
 	w.Fork = func(t testing.TB) *kittest.World { return b.fork(t).live(o) }
 	w.State = b.state
@@ -146,6 +179,7 @@ func (b *bench) state() string {
 func (b *bench) fork(t testing.TB) *bench {
 	f := *b
 	f.t, f.store, f.ceph, f.goblin = t, b.store.Fork(), b.ceph.Fork(t), nil
+	f.fail, f.lie = nil, nil
 	f.c = f.store.Client()
 	f.sim = b.sim.Fork(t, f.c, f.ceph)
 	f.lost, f.disk = maps.Clone(b.lost), maps.Clone(b.disk)
@@ -168,7 +202,7 @@ func (b *bench) plug(node, name string, slot int) *sim.Disk {
 // parts of the operator as it is now.
 func (b *bench) parts() operator.Parts {
 	return operator.Parts{
-		Access:   access.Reader{Live: b.c, Dial: func(string, conn.Config) ceph.Commander { return b.ceph }},
+		Access:   access.Reader{Live: b.door, Dial: func(string, conn.Config) ceph.Commander { return liar{b.ceph, b} }},
 		Operator: b.op, Settings: operator.DefaultSettings, Random: operator.Sevens{},
 	}
 }
@@ -295,6 +329,12 @@ func (b *bench) digest(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var out strings.Builder
+	var cl cephv1.CephCluster
+	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, &cl); apierrors.IsNotFound(err) {
+		return "the CephCluster is gone\n", nil
+	} else if err != nil {
+		return "", err
+	}
 	m, err := cephosd.New(b.ceph).Dump(ctx)
 	if err != nil {
 		return "", err
@@ -334,10 +374,6 @@ func (b *bench) digest(ctx context.Context) (string, error) {
 	}
 	for _, j := range jobs.Items {
 		fmt.Fprintf(&out, "job %s\n", j.Name)
-	}
-	var cl cephv1.CephCluster
-	if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: "rook-ceph"}, &cl); err != nil {
-		return "", err
 	}
 	fmt.Fprintf(&out, "phase %s\n", cl.Status.Phase)
 	if s := cl.Status.CephStorage; s != nil {
@@ -397,19 +433,11 @@ func (bs benches) begin(o options) []kittest.Act {
 // play runs acts once, without faults.
 func (bs benches) play(t *testing.T, o options, acts ...kittest.Act) (*bench, kittest.Result) {
 	t.Helper()
-	var last *bench
-	res, err := kittest.Play(t, kittest.Scenario{
-		World: func(t testing.TB) *kittest.World {
-			w := bs.world(t, o)
-			last = w.Data.(*bench)
-			return w
-		},
-		Acts: append(bs.begin(o), acts...), Settle: 65 * time.Second,
-	}, 0, kittest.Before)
+	res, err := kittest.Play(t, bs.scenario(o, acts...), 0, kittest.Before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return last, res
+	return res.End.Data.(*bench), res
 }
 
 // crash runs acts with a crash at every effect, in every mode.
@@ -417,10 +445,10 @@ func (bs benches) crash(t *testing.T, o options, acts ...kittest.Act) {
 	t.Helper()
 	begun := time.Now()
 	every, pick := kittest.Sample(t, 41, 97)
-	res := kittest.Run(t, kittest.Scenario{
-		World: func(t testing.TB) *kittest.World { return bs.world(t, o) },
-		Acts:  append(bs.begin(o), acts...), Settle: 65 * time.Second, Extra: 60, Every: every, Pick: pick, Parallel: true, Pairs: kittest.Random(t, 0), Seed: 1,
-	})
+	s := bs.scenario(o, acts...)
+	s.Extra, s.Every, s.Pick, s.Parallel, s.Pairs, s.Seed = 60, every, pick, true, kittest.Random(t, 0), 1
+	s.Whole = every == 1 || t.Name() == "TestCrashAtEveryEffect" // one scenario proves for all how worlds are copied
+	res := kittest.Run(t, s)
 	t.Logf("CRASH %s: %d effects of the replacement, %d crashes (%d of them the same as others, %d second ones), %v", t.Name(), len(res.Effects)-res.Setup, res.Runs, res.Same, res.Twice, time.Since(begun).Round(time.Millisecond))
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/envtestx"
+	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/operator"
@@ -41,6 +43,9 @@ var api envtestx.Server
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // many small worlds: memory is cheaper than time
+	}
 	os.Exit(envtestx.Main(m, &api))
 }
 
@@ -55,6 +60,7 @@ type rig struct {
 	writes *envtestx.Writes
 	stop   func()
 	guard  *guard
+	hook   kit.Hook // of operators that are started from now on; may be nil
 }
 
 func newRig(t *testing.T, nodes, disks int, change ...func(*cephv1.CephCluster)) *rig {
@@ -129,6 +135,7 @@ func (r *rig) start() {
 		r.t.Fatalf("making the operator: %v", err)
 	}
 	env := operator.EnvOf(m)
+	env.Hook = r.hook
 	parts := operator.Parts{
 		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return founded{r.ceph, cfg.FSID} }},
 		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},

@@ -29,7 +29,7 @@ var (
 	// small is what crash runs use: hundreds of worlds.
 	small     = options{nodes: 3, disks: 2}
 	two       = options{nodes: 4, disks: 2}
-	encrypted = options{nodes: 3, disks: 2, change: func(cl *cephv1.CephCluster) { cl.Spec.Storage.Config = map[string]string{"encryptedDevice": "true"} }}
+	encrypted = options{nodes: 3, disks: 2, name: "encrypted", change: func(cl *cephv1.CephCluster) { cl.Spec.Storage.Config = map[string]string{"encryptedDevice": "true"} }}
 )
 
 func TestCrashAtEveryEffect(t *testing.T) {
@@ -379,55 +379,75 @@ func TestClosingFails(t *testing.T) {
 	}), bs.swap(3), bs.done(3))
 }
 
-// A goblin edits marks, labels and replicas between any two steps of the world.
+// A goblin edits marks, labels and replicas between any two steps of the world: while the
+// new disk is awaited and made, and from the request on.
 func TestAGoblin(t *testing.T) {
 	for seed := range 12 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			bs := benches{}
-			left, n := 25, seed
-			goblin := bs.act("a goblin", func(_ context.Context, b *bench) error {
-				b.goblin = func(ctx context.Context) {
-					n = (n*1103515245 + 12345) & 0x7fffffff
-					if left == 0 || n%3 != 0 {
-						return
-					}
-					left--
-					_ = b.change(ctx, 3, func(d *appsv1.Deployment) {
-						switch (n / 7) % 7 {
-						case 0:
-							delete(d.Labels, "ceph.rook.io/do-not-reconcile")
-						case 1:
-							delete(d.Annotations, spec.InProgressAnnotation)
-						case 2:
-							delete(d.Annotations, spec.ReadyAnnotation)
-						case 3:
-							one := int32(1)
-							d.Spec.Replicas = &one
-						case 4:
-							zero := int32(0)
-							d.Spec.Replicas = &zero
-						case 5:
-							if _, ok := d.Annotations[spec.InProgressAnnotation]; ok {
-								d.Annotations[spec.ReadyAnnotation] = "true"
-							}
-						case 6:
-							d.Annotations["example.com/mine"] = "kept"
-						}
-					})
-				}
-				return nil
-			})
-			gone := bs.act("it goes", func(ctx context.Context, b *bench) error {
-				b.goblin = nil
-				return b.change(ctx, 3, func(d *appsv1.Deployment) {
-					if d.Annotations[spec.ReplacedAnnotation] == "" && d.Annotations[spec.NoteAnnotation] == "" {
-						one := int32(1)
-						d.Spec.Replicas = &one // what it left behind outside of the replacement is the user's
-					}
-				})
-			})
-			bs.play(t, two, bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), goblin, bs.swap(3), gone, bs.done(3))
+			in, out := bs.goblin(seed)
+			bs.play(t, two, bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), in, bs.swap(3), out, bs.done(3))
 		})
+	}
+	for seed := range 6 {
+		t.Run(fmt.Sprintf("%d from the request on", seed), func(t *testing.T) {
+			t.Parallel()
+			bs := benches{}
+			in, out := bs.goblin(seed)
+			in.Look = true
+			bs.play(t, two, in, bs.replace(3), out, bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), bs.swap(3), bs.done(3))
+		})
+	}
+}
+
+// goblin comes and goes.
+func (bs benches) goblin(seed int) (in, out kittest.Act) {
+	left, n := 25, seed
+	in = bs.act("a goblin", func(_ context.Context, b *bench) error {
+		b.goblin = func(ctx context.Context) {
+			n = (n*1103515245 + 12345) & 0x7fffffff
+			if left == 0 || n%3 != 0 {
+				return
+			}
+			left--
+			_ = b.change(ctx, 3, func(d *appsv1.Deployment) { mischief(d, (n/7)%7) })
+		}
+		return nil
+	})
+	out = bs.act("it goes", func(ctx context.Context, b *bench) error {
+		b.goblin = nil
+		return b.change(ctx, 3, func(d *appsv1.Deployment) {
+			if d.Annotations[spec.ReplacedAnnotation] == "" && d.Annotations[spec.NoteAnnotation] == "" {
+				one := int32(1)
+				d.Spec.Replicas = &one // what it left behind outside of the replacement is the user's
+			}
+		})
+	})
+	return in, out
+}
+
+// mischief is one edit of a goblin.
+func mischief(d *appsv1.Deployment, kind int) {
+	switch kind {
+	case 0:
+		delete(d.Labels, "ceph.rook.io/do-not-reconcile")
+	case 1:
+		delete(d.Annotations, spec.InProgressAnnotation)
+	case 2:
+		delete(d.Annotations, spec.ReadyAnnotation)
+	case 3:
+		one := int32(1)
+		d.Spec.Replicas = &one
+	case 4:
+		zero := int32(0)
+		d.Spec.Replicas = &zero
+	case 5:
+		if _, ok := d.Annotations[spec.InProgressAnnotation]; ok {
+			d.Annotations[spec.ReadyAnnotation] = "true"
+		}
+	case 6:
+		d.Annotations["example.com/mine"] = "kept"
 	}
 }
 

@@ -21,9 +21,9 @@ import (
 // shared is a cluster with two OSDs on each disk; fast one whose databases are on a third
 // disk of each node.
 var (
-	shared = options{nodes: 3, disks: 2, change: storage("osdsPerDevice", "2")}
-	fast   = options{nodes: 4, disks: 3, change: storage("metadataDevice", "sdd")}
-	sealed = options{nodes: 4, disks: 3, change: storage("metadataDevice", "sdd", "encryptedDevice", "true")}
+	shared = options{nodes: 3, disks: 2, name: "shared", change: storage("osdsPerDevice", "2")}
+	fast   = options{nodes: 4, disks: 3, name: "fast", change: storage("metadataDevice", "sdd")}
+	sealed = options{nodes: 4, disks: 3, name: "sealed", change: storage("metadataDevice", "sdd", "encryptedDevice", "true")}
 )
 
 func storage(kv ...string) func(*cephv1.CephCluster) {

@@ -16,6 +16,9 @@ type Cache struct {
 	rng  *rand.Rand
 	most int64
 	seen map[schema.GroupKind]int64
+	// news says that a kind has come nearer since it was last asked: watches tell all
+	// controllers then, also those that have read it before.
+	news bool
 }
 
 // Cache makes a cache whose kinds are up to most writes behind.
@@ -35,17 +38,25 @@ func (c *Cache) Restart() {
 	clear(c.seen)
 }
 
-// Sync lets everything be read that is written, and says whether anything was not.
-func (c *Cache) Sync() (behind bool) {
+// Sync lets everything be read that is written.
+func (c *Cache) Sync() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	now := c.s.at(c.s.moment)
 	for gk, at := range c.seen {
 		then := c.s.at(at)
-		behind = behind || then[gk] != now[gk]
+		c.news = c.news || then[gk] != now[gk]
 		c.seen[gk] = c.s.moment
 	}
-	return behind
+}
+
+// News says whether anything has come nearer since the last call.
+func (c *Cache) News() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	news := c.news
+	c.news = false
+	return news
 }
 
 // view gives the moment in which a kind is read now. The lock is held.
@@ -64,6 +75,9 @@ func (c *Cache) view(gk schema.GroupKind) objects {
 		}
 	}
 	at = max(at, now-c.most)
+	if known && c.s.at(c.seen[gk])[gk] != c.s.at(at)[gk] {
+		c.news = true
+	}
 	c.seen[gk] = at
 	return c.s.at(at)
 }

@@ -111,6 +111,9 @@ type World struct {
 	// Cache is what the drivers read, if that is not what is there. A run ends when it
 	// has caught up and still nothing happens.
 	Cache *Cache
+	// Told is what tells which keys there are, as watches do; Env.Client if nil. It is for
+	// an Env.Client whose requests fail.
+	Told client.Reader
 	// Fork gives a world of its own in the state of this one; nothing but a process that
 	// is about to die is at work in it. With it nothing is played twice: see Run. nil has
 	// every run start from nothing.
@@ -158,6 +161,14 @@ type Scenario struct {
 	// that come from Seed.
 	Pairs int
 	Seed  uint64
+	// Whole has Run prove that forks are true copies: a world that was never copied has to
+	// come to the same end. It costs another run from nothing.
+	Whole bool
+	// Begin names World and the acts that are Setup, and Setups keeps the worlds in which
+	// they are done: scenarios that begin alike have the way there in common. Without
+	// them every scenario goes it by itself.
+	Begin  string
+	Setups *Setups
 	// Parallel has runs go on at the same time, as many as go test -parallel allows.
 	// Worlds must have nothing in common then.
 	Parallel bool
@@ -176,9 +187,14 @@ type Result struct {
 	Setup int
 	// Rounds in which something happened.
 	Rounds int
+	// End is the world in which the run without faults, or that of Play, has ended.
+	End *World
 }
 
-// trace gives all effects, for the message of a failure.
+// Trace gives all effects, for the message of a failure.
+func (r Result) Trace() string { return r.trace(nil) }
+
+// trace marks the effects of crashes.
 func (r Result) trace(crashes []Crash) string {
 	var b strings.Builder
 	b.WriteString("effects:\n")
@@ -214,7 +230,7 @@ func (c Crash) String() string { return fmt.Sprintf("%03d-%s", c.K, c.Mode) }
 // process knows nothing but the world; it is counted and not played again.
 func Run(t *testing.T, s Scenario) Result {
 	t.Helper()
-	from, err := prepare(t, s)
+	from, err := s.begin(t)
 	if err != nil {
 		t.Fatalf("setting up: %v", err)
 	}
@@ -223,9 +239,8 @@ func Run(t *testing.T, s Scenario) Result {
 	if err != nil {
 		t.Fatalf("without faults: %v", err)
 	}
-	if from.world != nil {
-		// A fork is a true copy if it comes to the same end as a world that was never copied.
-		whole, err := Play(t, s, 0, Before)
+	if from.world != nil && s.Whole {
+		whole, _, err := beginning{}.play(t, s, nil)
 		if err != nil {
 			t.Fatalf("without faults and forks: %v", err)
 		}
@@ -451,7 +466,14 @@ func Play(t testing.TB, s Scenario, k int, mode Mode) (Result, error) {
 	if k > 0 {
 		crashes = []Crash{{k, mode}}
 	}
-	res, _, err := beginning{}.play(t, s, nil, crashes...)
+	from := beginning{}
+	if s.Setups != nil {
+		var err error
+		if from, err = s.begin(t); err != nil {
+			return Result{}, fmt.Errorf("setting up: %w", err)
+		}
+	}
+	res, _, err := from.play(t, s, nil, crashes...)
 	return res, err
 }
 
@@ -464,6 +486,65 @@ type beginning struct {
 	effects     []kit.Effect
 	// driving says that the world has not come to rest after the last act.
 	driving bool
+}
+
+// Setups are worlds at the beginning of scenarios, by Begin. The zero value is ready for
+// use; tests that run at the same time may share it.
+type Setups struct {
+	mu     sync.Mutex
+	worlds map[string]*setup
+}
+
+// setup is made by the first scenario that begins with it.
+type setup struct {
+	once sync.Once
+	from beginning
+	err  error
+}
+
+func (s *Setups) of(name string) *setup {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.worlds == nil {
+		s.worlds = map[string]*setup{}
+	}
+	if s.worlds[name] == nil {
+		s.worlds[name] = &setup{}
+	}
+	return s.worlds[name]
+}
+
+// Begin gives a copy of the world in which all that is Setup is done, and the time in it.
+// World has to know how to fork.
+func Begin(t testing.TB, s Scenario) (*World, time.Time) {
+	t.Helper()
+	from, err := s.begin(t)
+	if err != nil {
+		t.Fatalf("setting up: %v", err)
+	}
+	if from.world == nil {
+		t.Fatal("setting up: nothing is Setup in this scenario, or its world cannot be copied")
+	}
+	return from.world.Fork(t), from.now
+}
+
+// begin is where the scenario's own acts begin.
+func (s Scenario) begin(t testing.TB) (beginning, error) {
+	t.Helper()
+	if s.Setups == nil || s.Begin == "" {
+		return prepare(t, s)
+	}
+	b := s.Setups.of(s.Begin)
+	b.once.Do(func() {
+		// Should the test end in the midst of it, the next one is told so.
+		b.err = errors.New("the test that set this world up has failed")
+		b.from, b.err = prepare(t, s)
+		if b.err == nil && b.from.world != nil {
+			// What the test that made it cleans up at its end does not concern a copy.
+			b.from.world = b.from.world.Fork(t)
+		}
+	})
+	return b.from, b.err
 }
 
 // prepare does what is Setup, if the world can be forked.
@@ -533,7 +614,7 @@ func (b beginning) play(t testing.TB, s Scenario, watch watcher, crashes ...Cras
 	}
 	r := start(ctx, s, w, b, watch, crashes...)
 	err := r.play(ctx)
-	res := Result{Effects: r.hook.effects, Rounds: r.rounds, Setup: r.setup}
+	res := Result{Effects: r.hook.effects, Rounds: r.rounds, Setup: r.setup, End: w}
 	if err == nil && len(crashes) > 0 && r.hook.fired == 0 {
 		err = fmt.Errorf("effect %d did not come: the run cannot be repeated", crashes[0].K)
 	}
@@ -656,8 +737,11 @@ func (r *running) drive(ctx context.Context) error {
 		if err := r.round(ctx, all || changed); err != nil {
 			return err
 		}
-		if r.w.Cache != nil && quiet >= settle/2 {
-			changed = r.w.Cache.Sync() || changed
+		if r.w.Cache != nil {
+			if quiet >= settle/2 {
+				r.w.Cache.Sync()
+			}
+			changed = r.w.Cache.News() || changed
 		}
 		all = changed || r.hook.total() != before
 		if all {
@@ -699,8 +783,12 @@ type pass struct {
 // round reconciles every key once, or those that are due, or until the process dies,
 // and then starts a new one.
 func (r *running) round(ctx context.Context, all bool) error {
+	told := r.w.Told
+	if told == nil {
+		told = r.w.Env.Client
+	}
 	for _, runner := range r.runners {
-		keys, err := runner.Keys(ctx, r.w.Env.Client)
+		keys, err := runner.Keys(ctx, told)
 		if err != nil {
 			return fmt.Errorf("finding the keys of %s: %w", runner.Name, err)
 		}

@@ -105,6 +105,12 @@ func (s *Store) Fail(f func(verb, kind string, key types.NamespacedName) error) 
 	s.fault = f
 }
 
+// Failing gives a client all of whose requests f is asked about, as by Fail; those of
+// others are not concerned.
+func (s *Store) Failing(f func(verb, kind string, key types.NamespacedName) error) client.Client {
+	return &storeClient{s: s, fault: f}
+}
+
 // Clock gives the time at which objects are made and deleted from now on; without
 // one it is always the same.
 func (s *Store) Clock(now func() time.Time) {
@@ -288,12 +294,8 @@ func toUnstructured(scheme *runtime.Scheme, obj runtime.Object) (*unstructured.U
 	if err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(obj)
+	m, err := plain(obj)
 	if err != nil {
-		return nil, err
-	}
-	m := map[string]any{}
-	if err := utiljson.Unmarshal(data, &m); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: m}
@@ -305,6 +307,14 @@ func toUnstructured(scheme *runtime.Scheme, obj runtime.Object) (*unstructured.U
 		delete(md, "creationTimestamp")
 	}
 	return u, nil
+}
+
+// plain gives an object as JSON values that are nobody else's.
+func plain(obj any) (map[string]any, error) {
+	if u, ok := obj.(interface{ UnstructuredContent() map[string]any }); ok {
+		return runtime.DeepCopyJSON(u.UnstructuredContent()), nil
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 }
 
 // decodedKey is a stored object, which is never changed, as a Go type.
@@ -398,18 +408,13 @@ func (s *Store) readList(gvk schema.GroupVersionKind, us []*unstructured.Unstruc
 
 // into writes a stored object into the caller's.
 func into(u *unstructured.Unstructured, obj runtime.Object) error {
-	data, err := json.Marshal(u.Object)
-	if err != nil {
-		return err
-	}
 	if target, ok := obj.(*unstructured.Unstructured); ok {
-		target.Object = nil
-		return target.UnmarshalJSON(data)
+		target.Object = runtime.DeepCopyJSON(u.Object)
+		return nil
 	}
 	kind := obj.GetObjectKind().GroupVersionKind()
-	v := reflect.ValueOf(obj).Elem()
-	v.SetZero()
-	if err := json.Unmarshal(data, obj); err != nil {
+	reflect.ValueOf(obj).Elem().SetZero()
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
 		return err
 	}
 	if _, partial := obj.(*metav1.PartialObjectMetadata); partial {
@@ -426,6 +431,17 @@ type storeClient struct {
 	lag int
 	// cache is where it reads, if it is not the store.
 	cache *Cache
+	fault func(verb, kind string, key types.NamespacedName) error
+}
+
+// begin asks for faults and logs a write. The lock is held.
+func (c *storeClient) begin(verb string, id ident, write bool) error {
+	if c.fault != nil {
+		if err := c.fault(verb, id.gk.Kind, id.key); err != nil {
+			return err
+		}
+	}
+	return c.s.begin(verb, id, write)
 }
 
 // view is where a reader finds the objects of a kind. The lock is held.
@@ -470,7 +486,7 @@ func (c *storeClient) Get(_ context.Context, key client.ObjectKey, obj client.Ob
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("get", id, false); err != nil {
+	if err := c.begin("get", id, false); err != nil {
 		return err
 	}
 	u := c.view(id.gk).get(id)
@@ -492,12 +508,12 @@ func (c *storeClient) List(_ context.Context, list client.ObjectList, opts ...cl
 	lo.ApplyOptions(opts)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("list", ident{gk: gk, key: types.NamespacedName{Namespace: lo.Namespace}}, false); err != nil {
+	if err := c.begin("list", ident{gk: gk, key: types.NamespacedName{Namespace: lo.Namespace}}, false); err != nil {
 		return err
 	}
 	var items []*unstructured.Unstructured
 	for u := range c.view(gk).in(gk, lo.Namespace) {
-		if lo.LabelSelector != nil && !lo.LabelSelector.Matches(labelSet(u.GetLabels())) {
+		if lo.LabelSelector != nil && !lo.LabelSelector.Matches(labelsOf(u)) {
 			continue
 		}
 		if lo.FieldSelector != nil {
@@ -553,12 +569,19 @@ func intoList(gvk schema.GroupVersionKind, items []any, rv int64, list client.Ob
 	})
 }
 
-type labelSet map[string]string
+// labelSet are the labels of a stored object, without a copy.
+type labelSet map[string]any
+
+func labelsOf(u *unstructured.Unstructured) labelSet {
+	md, _ := u.Object["metadata"].(map[string]any)
+	l, _ := md["labels"].(map[string]any)
+	return l
+}
 
 // Has, Get and Lookup implement labels.Labels.
 func (l labelSet) Has(k string) bool              { _, ok := l[k]; return ok }
-func (l labelSet) Get(k string) string            { return l[k] }
-func (l labelSet) Lookup(k string) (string, bool) { v, ok := l[k]; return v, ok }
+func (l labelSet) Get(k string) string            { v, _ := l.Lookup(k); return v }
+func (l labelSet) Lookup(k string) (string, bool) { v, ok := l[k].(string); return v, ok }
 
 // Create implements client.Writer.
 func (c *storeClient) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
@@ -577,7 +600,7 @@ func (c *storeClient) Create(_ context.Context, obj client.Object, _ ...client.C
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("create", id, true); err != nil {
+	if err := c.begin("create", id, true); err != nil {
 		return err
 	}
 	if u.GetName() == "" {
@@ -610,19 +633,20 @@ func (c *storeClient) update(obj client.Object, status bool) error {
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("update", id, true); err != nil {
+	if err := c.begin("update", id, true); err != nil {
 		return err
 	}
 	return c.s.write(id, status, obj, func(*unstructured.Unstructured) (*unstructured.Unstructured, error) { return u, nil })
 }
 
-// write replaces an object by what next makes of it. The lock is held.
+// write replaces an object by what next makes of it, without changing it. The lock is
+// held.
 func (s *Store) write(id ident, status bool, obj runtime.Object, next func(old *unstructured.Unstructured) (*unstructured.Unstructured, error)) error {
 	old := s.objects.get(id)
 	if old == nil {
 		return notFound(id)
 	}
-	u, err := next(old.DeepCopy())
+	u, err := next(old)
 	if err != nil {
 		return err
 	}
@@ -633,23 +657,26 @@ func (s *Store) write(id ident, status bool, obj runtime.Object, next func(old *
 		return conflict(id, "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID())
 	}
 	if status {
-		merged := old.DeepCopy()
-		delete(merged.Object, "status")
-		if v, ok := u.Object["status"]; ok {
-			merged.Object["status"] = v
-		}
-		u = merged
+		u = withStatus(old, u)
 	} else {
-		delete(u.Object, "status")
-		if v, ok := old.Object["status"]; ok {
-			u.Object["status"] = v
-		}
+		u = withStatus(u, old)
 	}
 	stored := s.put(id, old, u)
 	if stored == nil {
 		stored = u
 	}
 	return into(stored, obj)
+}
+
+// withStatus is an object with the status of another one. It has its parts in common
+// with both.
+func withStatus(u, of *unstructured.Unstructured) *unstructured.Unstructured {
+	m := maps.Clone(u.Object)
+	delete(m, "status")
+	if v, ok := of.Object["status"]; ok {
+		m["status"] = v
+	}
+	return &unstructured.Unstructured{Object: m}
 }
 
 // Patch implements client.Writer.
@@ -677,7 +704,7 @@ func (c *storeClient) patch(obj client.Object, patch client.Patch, manager strin
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("patch", id, true); err != nil {
+	if err := c.begin("patch", id, true); err != nil {
 		return err
 	}
 	return c.s.write(id, status, obj, func(old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
@@ -694,30 +721,59 @@ func (c *storeClient) patch(obj client.Object, patch client.Patch, manager strin
 }
 
 func patched(old *unstructured.Unstructured, kind types.PatchType, data []byte) (*unstructured.Unstructured, error) {
-	before, err := json.Marshal(old.Object)
-	if err != nil {
-		return nil, err
-	}
-	var after []byte
 	switch kind {
 	case types.MergePatchType:
-		after, err = jsonpatch.MergePatch(before, data)
-	case types.JSONPatchType:
-		var p jsonpatch.Patch
-		if p, err = jsonpatch.DecodePatch(data); err == nil {
-			after, err = p.Apply(before)
+		patch := map[string]any{}
+		if err := utiljson.Unmarshal(data, &patch); err != nil {
+			return nil, apierrors.NewBadRequest("reading the patch: " + err.Error())
 		}
-	default:
-		return nil, apierrors.NewBadRequest("patch type " + string(kind) + " is not supported by the in-memory API server")
+		return &unstructured.Unstructured{Object: mergePatch(old.Object, patch)}, nil
+	case types.JSONPatchType:
+		after, err := jsonPatch(old.Object, data)
+		if err != nil {
+			return nil, apierrors.NewBadRequest("applying the patch: " + err.Error())
+		}
+		return &unstructured.Unstructured{Object: after}, nil
 	}
+	return nil, apierrors.NewBadRequest("patch type " + string(kind) + " is not supported by the in-memory API server")
+}
+
+func jsonPatch(old map[string]any, data []byte) (map[string]any, error) {
+	before, err := json.Marshal(old)
 	if err != nil {
-		return nil, apierrors.NewBadRequest("applying the patch: " + err.Error())
-	}
-	m := map[string]any{}
-	if err := utiljson.Unmarshal(after, &m); err != nil {
 		return nil, err
 	}
-	return &unstructured.Unstructured{Object: m}, nil
+	p, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, err
+	}
+	after, err := p.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	m := map[string]any{}
+	return m, utiljson.Unmarshal(after, &m)
+}
+
+// mergePatch is RFC 7386. What is not patched is shared with old.
+func mergePatch(old, patch map[string]any) map[string]any {
+	next := maps.Clone(old)
+	if next == nil {
+		next = map[string]any{}
+	}
+	for key, val := range patch {
+		sub, isMap := val.(map[string]any)
+		switch {
+		case val == nil:
+			delete(next, key)
+		case isMap:
+			have, _ := old[key].(map[string]any)
+			next[key] = mergePatch(have, sub)
+		default:
+			next[key] = val
+		}
+	}
+	return next
 }
 
 // Apply implements client.Writer.
@@ -728,20 +784,28 @@ func (c *storeClient) Apply(_ context.Context, ac runtime.ApplyConfiguration, op
 }
 
 func (c *storeClient) applyConfiguration(ac runtime.ApplyConfiguration, manager string, status bool) error {
-	data, err := json.Marshal(ac)
-	if err != nil {
-		return err
-	}
 	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON(data); err != nil {
-		return err
+	if content, ok := ac.(interface{ UnstructuredContent() map[string]any }); ok {
+		u.Object = runtime.DeepCopyJSON(content.UnstructuredContent())
+	} else {
+		data, err := json.Marshal(ac)
+		if err != nil {
+			return err
+		}
+		if err := u.UnmarshalJSON(data); err != nil {
+			return err
+		}
 	}
 	id := ident{gk: u.GroupVersionKind().GroupKind(), key: client.ObjectKeyFromObject(u)}
 	answer := &unstructured.Unstructured{}
 	if err := c.apply(id, u, answer, manager, status); err != nil {
 		return err
 	}
-	data, err = json.Marshal(answer)
+	if content, ok := ac.(interface{ SetUnstructuredContent(m map[string]any) }); ok {
+		content.SetUnstructuredContent(answer.Object)
+		return nil
+	}
+	data, err := json.Marshal(answer)
 	if err != nil {
 		return err
 	}
@@ -756,7 +820,7 @@ func (c *storeClient) apply(id ident, u *unstructured.Unstructured, answer runti
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("apply", id, true); err != nil {
+	if err := c.begin("apply", id, true); err != nil {
 		return err
 	}
 	if status {
@@ -776,7 +840,7 @@ func (c *storeClient) apply(id ident, u *unstructured.Unstructured, answer runti
 		return into(stored, answer)
 	}
 	err := c.s.write(id, status, answer, func(old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		merged, ok := mergeApplied("", old.Object, last, want).(map[string]any)
+		merged, ok := mergeApplied("", runtime.DeepCopyJSON(old.Object), last, want).(map[string]any)
 		if !ok {
 			return nil, apierrors.NewBadRequest("an object is wanted")
 		}
@@ -808,7 +872,7 @@ func (c *storeClient) Delete(_ context.Context, obj client.Object, opts ...clien
 	do.ApplyOptions(opts)
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if err := c.s.begin("delete", id, true); err != nil {
+	if err := c.begin("delete", id, true); err != nil {
 		return err
 	}
 	u := c.s.objects.get(id)

@@ -360,3 +360,70 @@ func TestFaultsOfTheStore(t *testing.T) {
 		t.Errorf("writes (-want +got):\n%s", d)
 	}
 }
+
+// A client that fails is one of several: the others are not concerned.
+func TestAFailingClient(t *testing.T) {
+	store, err := kittest.NewStore(scheme(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	failing := store.Failing(func(verb, kind string, key types.NamespacedName) error {
+		asked = append(asked, verb+" "+kind+" "+key.Name)
+		return apierrors.NewInternalError(errors.New("etcd"))
+	})
+	cm := &corev1.ConfigMap{}
+	if err := failing.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, cm); !apierrors.IsInternalError(err) {
+		t.Errorf("get: %v", err)
+	}
+	if err := store.Client().Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, cm); err != nil {
+		t.Errorf("another client: %v", err)
+	}
+	if err := failing.Delete(t.Context(), cm); !apierrors.IsInternalError(err) {
+		t.Errorf("delete: %v", err)
+	}
+	if d := cmp.Diff([]string{"get ConfigMap a", "delete ConfigMap a"}, asked); d != "" {
+		t.Errorf("asked about (-want +got):\n%s", d)
+	}
+	if err := store.Client().Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, cm); err != nil {
+		t.Errorf("deleted all the same: %v", err)
+	}
+}
+
+// Writes share what they do not change with the past; the past stays as it was.
+func TestWritesDoNotChangeThePast(t *testing.T) {
+	store, err := kittest.NewStore(scheme(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", Labels: map[string]string{"l": "1"}}, Data: map[string]string{"k": "1", "gone": "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, past := store.Client(), store.Lagging(1)
+	key := types.NamespacedName{Namespace: "ns", Name: "a"}
+	for _, patch := range []client.Patch{
+		client.RawPatch(types.MergePatchType, []byte(`{"data":{"k":"2","gone":null,"new":"y"},"metadata":{"labels":{"l":"2"}}}`)),
+		client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/data/k","value":"3"}]`)),
+	} {
+		before := &corev1.ConfigMap{}
+		if err := c.Get(t.Context(), key, before); err != nil {
+			t.Fatal(err)
+		}
+		after := before.DeepCopy()
+		if err := c.Patch(t.Context(), after, patch); err != nil {
+			t.Fatal(err)
+		}
+		after.Data["k"], after.Labels["l"] = "mine", "mine" // the answer is the caller's
+		seen := &corev1.ConfigMap{}
+		if err := past.Get(t.Context(), key, seen); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(before, seen); d != "" {
+			t.Errorf("the past has changed (-before +after):\n%s", d)
+		}
+	}
+	now := &corev1.ConfigMap{}
+	if err := c.Get(t.Context(), key, now); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(map[string]string{"k": "3", "new": "y"}, now.Data); d != "" || now.Labels["l"] != "2" {
+		t.Errorf("labels %v, data (-want +got):\n%s", now.Labels, d)
+	}
+}
