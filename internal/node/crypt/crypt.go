@@ -44,7 +44,8 @@ type dm struct {
 
 // Open lists the open mappings of volumes. A volume is recognised by its own uuid, and
 // by its names where the uuid is not known; a mapping also by its name alone, since the
-// disk below it may be gone.
+// disk below it may be gone. Whatever lies on a volume counts, but LVM's own: one that was
+// made by hand has no uuid that says dm-crypt, and keeps luksFormat out all the same.
 func (h Host) Open(lvs []request.LV) ([]Mapping, error) {
 	all, err := h.list()
 	if err != nil {
@@ -52,7 +53,7 @@ func (h Host) Open(lvs []request.LV) ([]Mapping, error) {
 	}
 	var open []Mapping
 	for _, d := range all {
-		if !strings.HasPrefix(d.uuid, "CRYPT-") {
+		if strings.HasPrefix(d.uuid, "LVM-") {
 			continue
 		}
 		for _, lv := range lvs {
@@ -108,10 +109,10 @@ func (h Host) list() ([]dm, error) {
 			continue
 		}
 		d, err := read(filepath.Join(dir, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		if err != nil {
+			if _, gone := os.Stat(filepath.Join(dir, e.Name())); errors.Is(gone, fs.ErrNotExist) {
+				continue
+			}
 			return nil, fmt.Errorf("listing the open mappings: %w", err)
 		}
 		d.kernel = e.Name()

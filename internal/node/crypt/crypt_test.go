@@ -141,6 +141,35 @@ func TestNotClosed(t *testing.T) {
 	}
 }
 
+// A mapping that was made by hand carries no uuid of dm-crypt's; luksFormat fails on the
+// volume below it all the same, and nobody notices.
+func TestByHand(t *testing.T) {
+	for name, below := range map[string]string{"by-hand": "dm-1", dbUUID: "sdz"} {
+		s := newSysfs(t)
+		if err := os.RemoveAll(filepath.Join(s.root, "sys/block/dm-4")); err != nil {
+			t.Fatal(err)
+		}
+		s.add("dm-8", name, "", below)
+		s.add("dm-9", "snapshot", "LVM-x", "dm-1")
+		if open, err := (Host{s.root, s}).Open(lvs); err != nil || len(open) != 2 || open[1].Kernel != "dm-8" {
+			t.Errorf("%s: %+v, %v", name, open, err)
+		}
+	}
+}
+
+// What cannot be read of a device that is there is not nothing.
+func TestHalfReadable(t *testing.T) {
+	for _, part := range []string{"dm/uuid", "dm/name", "slaves", "holders"} {
+		s := newSysfs(t)
+		if err := os.RemoveAll(filepath.Join(s.root, "sys/block/dm-4", part)); err != nil {
+			t.Fatal(err)
+		}
+		if open, err := (Host{s.root, s}).Open(lvs); err == nil {
+			t.Errorf("without %s: %+v", part, open)
+		}
+	}
+}
+
 func (s *sysfs) hold(kernel, holder string) {
 	if err := os.MkdirAll(filepath.Join(s.root, "sys/block", kernel, "holders", holder), 0o755); err != nil {
 		s.t.Fatal(err)

@@ -142,6 +142,28 @@ func (n Node) hasNode(d *device.Device) bool {
 	return false
 }
 
+// same proves that the device that was opened is the one that was chosen: the kernel gives
+// the name of a disk that was pulled to the next one.
+func (n Node) same(f *os.File, d device.Device) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("looking at %s: %w", d.Path, err)
+	}
+	if number := fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)); st.Mode&unix.S_IFMT == unix.S_IFBLK && d.MajMin != "" && number != d.MajMin {
+		return fmt.Errorf("%s is the device %s, it was %s when it was chosen: not the same disk", d.Path, number, d.MajMin)
+	}
+	entry, err := os.ReadFile(filepath.Join(n.Root, "run/udev/data", "b"+d.MajMin))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading udev's data of %s: %w", d.Path, err)
+	}
+	var now device.Device
+	device.ApplyUdev(&now, entry)
+	if now.Serial != "" && d.Serial != "" && now.Serial != d.Serial {
+		return fmt.Errorf("%s has the serial %s, it had %s when it was chosen: not the same disk", d.Path, now.Serial, d.Serial)
+	}
+	return nil
+}
+
 // label reads a device's label, and gives up on a device that does not answer:
 // the goroutine then stays behind with the kernel, the look goes on.
 func (n Node) label(ctx context.Context, path string) (label.Label, error) {
@@ -184,6 +206,9 @@ func (n Node) Free(ctx context.Context, d device.Device) error {
 		return fmt.Errorf("opening %s for writing: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
+	if err := n.same(f, d); err != nil {
+		return err
+	}
 	size, err := f.Seek(0, 2)
 	if err != nil {
 		return fmt.Errorf("measuring %s: %w", d.Path, err)

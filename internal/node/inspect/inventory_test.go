@@ -185,3 +185,35 @@ func TestInventory(t *testing.T) {
 		})
 	}
 }
+
+// A disk that has taken the name of the chosen one is not written to.
+func TestFree(t *testing.T) {
+	chosen := device.Device{Name: "sdb", Path: "/dev/sdb", MajMin: "8:16", Serial: "A1", Size: label.Size}
+	const udev = "run/udev/data/b8:16"
+	for name, c := range map[string]struct {
+		head  []byte
+		more  map[string]string
+		d     func(d *device.Device)
+		fails string
+	}{
+		"the same":          {make([]byte, label.Size), map[string]string{udev: "E:ID_SERIAL_SHORT=A1\n"}, nil, ""},
+		"udev is silent":    {make([]byte, label.Size), nil, nil, ""},
+		"no serial known":   {make([]byte, label.Size), map[string]string{udev: "E:ID_SERIAL_SHORT=B2\n"}, func(d *device.Device) { d.Serial = "" }, ""},
+		"another serial":    {make([]byte, label.Size), map[string]string{udev: "E:ID_SERIAL_SHORT=B2\n"}, nil, "not the same disk"},
+		"another size":      {make([]byte, 2*label.Size), nil, nil, "not the same disk"},
+		"an OSD by now":     {bluestore(), nil, nil, "BlueStore label"},
+		"udev's is no file": {make([]byte, label.Size), map[string]string{udev + "/.": ""}, nil, "reading udev's data"},
+		"gone":              {make([]byte, label.Size), nil, func(d *device.Device) { d.Path = "/dev/sdz" }, "opening /dev/sdz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := chosen
+			if c.d != nil {
+				c.d(&d)
+			}
+			err := Node{Root: root(t, c.head, c.more)}.Free(t.Context(), d)
+			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Errorf("%v, want %q", err, c.fails)
+			}
+		})
+	}
+}

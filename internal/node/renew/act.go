@@ -251,7 +251,7 @@ func (j *job) ready(ctx context.Context, p *plan, seen []volume.LV) error {
 		}
 	}
 	if p.staleRaw {
-		if err := j.node.Erase(ctx, p.disk.Path); err != nil {
+		if err := j.node.Erase(ctx, p.disk.Path, j.attempt); err != nil {
 			return refuse(request.DiskBroken, "clearing an earlier attempt from %s: %w", j.req.Device, err)
 		}
 	}
@@ -430,6 +430,11 @@ func (j *job) regroup(ctx context.Context, vg string, disks []string) error {
 	return j.lvm(ctx, "vgcreate", append([]string{"--yes", vg}, disks...)...)
 }
 
+// attempt reports whether a uuid is of an attempt to make this OSD anew.
+func (j *job) attempt(uuid string) bool {
+	return volume.IsAttempt(uuid, j.req.FSID, j.req.OldUUID)
+}
+
 // bare reports whether the OSD is a plain one on a whole disk.
 func (j *job) bare() bool {
 	return j.req.Mode == "raw" && !j.req.Encrypted && len(j.parts()) == 0
@@ -444,10 +449,10 @@ func (j *job) clearDisk(ctx context.Context, p plan, lvs []volume.LV, vgs []volu
 		if err != nil {
 			return fmt.Errorf("reading what the attempt has left on %s: %w", p.disk.Path, err)
 		}
-		if l, err := label.Parse(head); err != nil || !volume.IsAttempt(l.UUID, j.req.FSID, j.req.OldUUID) {
+		if l, err := label.Parse(head); err != nil || !j.attempt(l.UUID) {
 			return nil
 		}
-		return j.node.Erase(ctx, p.disk.Path)
+		return j.node.Erase(ctx, p.disk.Path, j.attempt)
 	}
 	if p.vg == "" || volume.FindVG(vgs, p.vg) == nil {
 		return nil

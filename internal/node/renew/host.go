@@ -155,7 +155,7 @@ func (h Host) Probe(ctx context.Context, path string) error {
 }
 
 // Erase implements Node.
-func (h Host) Erase(ctx context.Context, path string) error {
+func (h Host) Erase(ctx context.Context, path string, ours func(uuid string) bool) error {
 	return bounded(ctx, "erasing "+path, func() error {
 		f, err := open(filepath.Join(h.Root, path), os.O_RDWR|unix.O_EXCL)
 		if err != nil {
@@ -167,6 +167,16 @@ func (h Host) Erase(ctx context.Context, path string) error {
 			return err
 		}
 		size -= size % align
+		head := aligned(HeadSize)
+		if _, err := f.ReadAt(head, 0); err != nil {
+			return fmt.Errorf("reading its label: %w", err)
+		}
+		switch l, err := label.Parse(head); {
+		case err != nil:
+			return fmt.Errorf("it is left alone: %w", err)
+		case !ours(l.UUID):
+			return fmt.Errorf("it is left alone: it carries osd.%d (%s)", l.ID, l.UUID)
+		}
 		zero := aligned(probeSize)
 		for at := int64(0); at < min(size, eraseSize); at += probeSize {
 			if _, err := f.WriteAt(zero[:min(probeSize, size-at)], at); err != nil {

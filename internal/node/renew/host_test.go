@@ -55,14 +55,31 @@ func TestHead(t *testing.T) {
 	}
 }
 
+// What is erased is asked of the device that is opened: another disk may have the name.
 func TestErase(t *testing.T) {
-	h, p := file(t, 20<<20+512)
-	before, _ := os.ReadFile(p)
-	if err := h.Erase(t.Context(), "/disk"); err != nil {
-		t.Fatal(err)
-	}
-	after, _ := os.ReadFile(p)
-	if !bytes.Equal(after[:eraseSize], make([]byte, eraseSize)) || !bytes.Equal(after[eraseSize:], before[eraseSize:]) {
-		t.Error("the head is not zero, or more than the head is")
+	mine := func(uuid string) bool { return uuid == oldID }
+	for name, c := range map[string]struct {
+		head   []byte
+		erased bool
+	}{
+		"ours": {labelOf(oldID, 5, true), true}, "ours, just begun": {labelOf(oldID, -1, false), true},
+		"another OSD": {labelOf(sibID, 6, true), false}, "no label": {[]byte("something else"), false}, "a blank disk": {make([]byte, HeadSize), false},
+	} {
+		h, p := file(t, 20<<20+512)
+		before, _ := os.ReadFile(p)
+		copy(before, append(c.head, make([]byte, HeadSize-len(c.head))...))
+		if err := os.WriteFile(p, before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Erase(t.Context(), "/disk", mine); (err == nil) != c.erased {
+			t.Errorf("%s: %v", name, err)
+		}
+		after, _ := os.ReadFile(p)
+		switch {
+		case !c.erased && !bytes.Equal(after, before):
+			t.Errorf("%s was written to", name)
+		case c.erased && (!bytes.Equal(after[:eraseSize], make([]byte, eraseSize)) || !bytes.Equal(after[eraseSize:], before[eraseSize:])):
+			t.Errorf("%s: the head is not zero, or more than the head is", name)
+		}
 	}
 }

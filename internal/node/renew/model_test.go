@@ -219,7 +219,10 @@ func (w *world) Head(_ context.Context, path string) ([]byte, error) {
 	return nil, errors.New("no such device " + path)
 }
 
-func (w *world) Erase(_ context.Context, path string) error {
+func (w *world) Erase(_ context.Context, path string, ours func(string) bool) error {
+	if l, err := label.Parse(w.raw[path]); err != nil || !ours(l.UUID) {
+		return fmt.Errorf("%s is left alone: %s, %w", path, l.UUID, err)
+	}
 	w.writes = append(w.writes, path)
 	delete(w.raw, path)
 	return w.call("erase " + path)

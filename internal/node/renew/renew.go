@@ -41,8 +41,10 @@ type Node interface {
 	Probe(ctx context.Context, path string) error
 	// Head is the first HeadSize bytes of a device.
 	Head(ctx context.Context, path string) ([]byte, error)
-	// Erase zeroes the places where BlueStore and LUKS keep what a device is.
-	Erase(ctx context.Context, path string) error
+	// Erase zeroes the places where BlueStore and LUKS keep what a device is, of a device
+	// whose label has a uuid that is ours. A name can be another disk's by now, so that is
+	// asked of the very device that is opened for writing.
+	Erase(ctx context.Context, path string, ours func(uuid string) bool) error
 	// Renew makes a plain OSD of a blank disk under the id of a destroyed one.
 	Renew(ctx context.Context, d device.Device, id int, uuid, class string) error
 	// Fits proves that an encrypted OSD's key opens the volumes at paths; activate.ErrKey

@@ -132,7 +132,16 @@ func (x Exec) Feed(ctx context.Context, in []byte, name string, args ...string) 
 	if x.Log != nil {
 		cmd.Stderr = io.MultiWriter(cmd.Stderr, x.Log)
 	}
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		var hangs bool
+		if hangs, err = await(ctx, ended, killGrace); hangs {
+			// Its output is not read: it may still be written.
+			return nil, &Error{Name: name, Args: args, Code: -1, Err: err}
+		}
+	}
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w (%w)", ctx.Err(), err)
 	}
@@ -140,6 +149,28 @@ func (x Exec) Feed(ctx context.Context, in []byte, name string, args ...string) 
 		return out.Bytes(), &Error{Name: name, Args: args, Code: cmd.ProcessState.ExitCode(), Stderr: strings.TrimSpace(tail.String()), Err: err}
 	}
 	return out.Bytes(), nil
+}
+
+// killGrace is how long a program may take to end after it was killed.
+const killGrace = 10 * time.Second
+
+// await gives what ended gives. A program that waits for a dead disk in the kernel does
+// not end when it is killed: it is left behind, grace after ctx has ended, so that nothing
+// else has to wait for that disk.
+func await(ctx context.Context, ended <-chan error, grace time.Duration) (hangs bool, err error) {
+	select {
+	case err := <-ended:
+		return false, err
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case err := <-ended:
+		return false, err
+	case <-t.C:
+		return true, fmt.Errorf("%w, and it has not ended %v after it was killed: it hangs in the kernel", ctx.Err(), grace)
+	}
 }
 
 // limited fails the program's write, and so the program, when too much comes.

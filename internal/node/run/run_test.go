@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -54,5 +55,25 @@ func TestRun(t *testing.T) {
 	begun := time.Now()
 	if _, err := (Exec{Timeout: 100 * time.Millisecond}).Run(t.Context(), "sleep", "30"); err == nil || time.Since(begun) > 5*time.Second {
 		t.Errorf("a program that hangs: %v after %v", err, time.Since(begun))
+	}
+}
+
+// A program that hangs in the kernel does not end when it is killed: nobody waits for it.
+func TestAwait(t *testing.T) {
+	killed, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	hangs, err := await(killed, make(chan error), 20*time.Millisecond)
+	if !hangs || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "hangs in the kernel") || time.Since(begun) > 5*time.Second {
+		t.Errorf("%v, %v after %v", hangs, err, time.Since(begun))
+	}
+	ended := make(chan error, 1)
+	ended <- errors.New("signal: killed")
+	if hangs, err := await(killed, ended, time.Minute); hangs || err == nil {
+		t.Errorf("one that was killed: %v, %v", hangs, err)
+	}
+	ended <- nil
+	if hangs, err := await(t.Context(), ended, time.Minute); hangs || err != nil {
+		t.Errorf("one that ended: %v, %v", hangs, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/request"
@@ -31,7 +32,13 @@ func Run(ctx context.Context, closer Closer, runner run.Runner, req request.Zap)
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if _, err := closer.Close(ctx, req.LVs); err != nil {
+	// As they are recorded, and as they are: one that was made again has another uuid, by
+	// which a mapping on it is named.
+	mapped := slices.Clone(req.LVs)
+	for _, lv := range gone {
+		mapped = append(mapped, request.LV{VG: lv.VG, Name: lv.Name, UUID: lv.UUID, Size: lv.Size})
+	}
+	if _, err := closer.Close(ctx, mapped); err != nil {
 		return err
 	}
 	var failures []error

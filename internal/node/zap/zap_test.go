@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,10 +22,15 @@ type node struct {
 	fails string
 	// lies: lvremove says yes and does nothing.
 	lies bool
+	// closed are the uuids whose mappings were to be closed.
+	closed []string
 }
 
-func (n *node) Close(context.Context, []request.LV) ([]string, error) {
+func (n *node) Close(_ context.Context, lvs []request.LV) ([]string, error) {
 	n.ran = append(n.ran, "close")
+	for _, l := range lvs {
+		n.closed = append(n.closed, l.UUID)
+	}
 	return nil, n.open
 }
 
@@ -84,5 +90,19 @@ func TestRun(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// A mapping is named by the uuid of the volume that is there, which is not the recorded
+// one when it was made again.
+func TestClosesWhatIsThere(t *testing.T) {
+	n := &node{lvs: map[string][2]string{"fast/db5": {"L9", "castellan.replaces=u5"}}}
+	if err := Run(t.Context(), n, n, request.Zap{OSD: 5, UUID: "u5", LVs: []request.LV{{VG: "fast", Name: "db5", UUID: "L5"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, uuid := range []string{"L5", "L9"} {
+		if !slices.Contains(n.closed, uuid) {
+			t.Errorf("%s was not closed: %v", uuid, n.closed)
+		}
 	}
 }
