@@ -28,14 +28,18 @@ func TestLayouts(t *testing.T) {
 		t.Errorf("encrypted %+v, on a volume %+v", e, v)
 	}
 	n.likeCephVolume()
+	n.phase("provision both")
 	for _, o := range osds {
 		n.reboot(o)
 	}
 	n.up(osds...)
 	n.pool()
 	n.write()
+	n.phase("activated, up, clean, data written")
 	n.restart(osds...)
+	n.phase("restarted")
 	n.up(osds...)
 	n.wait(n.c.WaitClean)
 	n.read()
+	n.phase("activated, up, clean, data read")
 }

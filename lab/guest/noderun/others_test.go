@@ -20,7 +20,9 @@ func TestSeveralPerDevice(t *testing.T) {
 	for _, o := range two {
 		n.reboot(o) // activation has to open what a restart has closed
 	}
+	n.phase("provision four OSDs, two of them on one disk")
 	n.up(all...)
+	n.phase("up")
 	n.pool()
 	n.write()
 	var slots []map[string]any
@@ -36,6 +38,7 @@ func TestSeveralPerDevice(t *testing.T) {
 		Matches map[string]struct{ Device, Serial string }
 	}
 	n.stored("swaps", &swaps)
+	n.phase("clean, data written, two destroyed, swap found")
 	if swaps.Matches["0"].Serial != "NEW1" || swaps.Matches["0"] != swaps.Matches["1"] {
 		t.Fatalf("swaps %+v", swaps)
 	}
@@ -48,6 +51,7 @@ func TestSeveralPerDevice(t *testing.T) {
 		t.Logf("MEASURED replace osd.%d %v", o.ID, r.Seconds)
 		made = append(made, n.osd(o.ID))
 	}
+	n.phase("two replaced")
 	for i, o := range made {
 		if o.Data.Serial != "NEW1" || o.UUID == two[i].UUID || o.Data.Size < 4*guesttest.GiB || o.Data.Size > 6*guesttest.GiB {
 			t.Errorf("osd.%d: %+v", o.ID, o.Data)
@@ -59,6 +63,7 @@ func TestSeveralPerDevice(t *testing.T) {
 	n.up(made...)
 	n.wait(n.c.WaitClean)
 	n.read()
+	n.phase("activated, up, clean, data read")
 }
 
 // TestMetadataLost rebuilds two OSDs whose common metadata device has gone, on their
@@ -72,9 +77,11 @@ func TestMetadataLost(t *testing.T) {
 	n.up(n.provision([]string{"/dev/ubde", "/dev/ubdf"}, nil)...)
 	n.pool()
 	n.write()
+	n.phase("provision four OSDs, up, data written")
 	for _, o := range two {
 		n.destroy(o, nil)
 	}
+	n.phase("two destroyed")
 	_, err := n.g.PullDisk(t.Context(), "DISK3")
 	n.ok(err)
 	_, err = n.g.AddDisk(t.Context(), 10*guesttest.GiB, "FAST2")
@@ -89,6 +96,7 @@ func TestMetadataLost(t *testing.T) {
 		n.replace(req, "done", "")
 		made = append(made, n.osd(o.ID))
 	}
+	n.phase("two rebuilt")
 	for i, o := range made {
 		if o.Data.Serial != two[i].Data.Serial || o.UUID == two[i].UUID || o.DB == nil || o.DB.Serial != "FAST2" || o.DB.Size != two[i].DB.Size {
 			t.Errorf("osd.%d: %+v, DB %+v", o.ID, o.Data, o.DB)
@@ -100,4 +108,5 @@ func TestMetadataLost(t *testing.T) {
 	n.up(made...)
 	n.wait(n.c.WaitClean)
 	n.read()
+	n.phase("activated, up, clean, data read")
 }

@@ -31,13 +31,15 @@ func sharedDB(t *testing.T, encrypted bool) {
 			t.Fatalf("osd.%d: %+v, DB %+v", o.ID, o, o.DB)
 		}
 	}
+	n.phase("provision three OSDs")
 	n.up(osds...)
+	n.phase("three OSDs up")
 	n.pool()
 	n.write()
-	began := time.Now()
+	n.phase("pool, clean, data written")
 	old := n.osd(0)
 	slot := n.destroy(old, []string{"serial DISK1", "serial DISK2", "serial DISK3", "serial DISK4"})
-	t.Logf("MEASURED out to destroyed %.1fs", time.Since(began).Seconds())
+	n.phase("out, drained, stopped, destroyed")
 	siblings, heads, upFrom := osds[1:], n.heads(4096, osds[1:]...), n.upFrom()
 	check := func(when string) {
 		t.Helper()
@@ -69,6 +71,7 @@ func sharedDB(t *testing.T, encrypted bool) {
 	if m.Serial != "NEW1" {
 		t.Fatalf("match %+v", m)
 	}
+	n.phase("old disk passed over, swap found")
 	req := n.request(old, m.Device, m.Serial, osds)
 	with := func(change map[string]any) map[string]any {
 		r := maps.Clone(req)
@@ -80,8 +83,10 @@ func sharedDB(t *testing.T, encrypted bool) {
 	n.replace(with(map[string]any{"device": "/dev/ubdc", "serial": "DISK2"}), "refused", "DiskInUse")
 	n.badDisk(with)
 	check("after what was refused")
+	n.phase("four disks refused, one of them broken")
 	if encrypted {
 		n.mappingOpen(old, req)
+		n.phase("mapping held open refused, then closed")
 	}
 	// mkfs fails once, after the claim.
 	guesttest.Must(t, n.g, "mount", "--bind", "/usr/bin/false", "/usr/bin/ceph-osd")
@@ -92,11 +97,14 @@ func sharedDB(t *testing.T, encrypted bool) {
 	}
 	t.Logf("after mkfs failed the slot is %s: %s", r.Slot, r.Message)
 	check("after mkfs failed")
+	n.phase("mkfs fails")
 	// It is killed on the way.
 	n.killed(req)
 	check("after it was killed")
+	n.phase("killed in mkfs")
 	r = n.replaceAfterKill(req)
 	check("after the replacement")
+	n.phase("replaced")
 	if r.Serial != "NEW1" {
 		t.Errorf("answer %+v", r)
 	}
@@ -104,6 +112,7 @@ func sharedDB(t *testing.T, encrypted bool) {
 	if again.UUID != r.UUID {
 		t.Errorf("a second run made another OSD: %s, then %s", r.UUID, again.UUID)
 	}
+	n.phase("a second run finds it made")
 	fresh := n.osd(0)
 	if fresh.UUID == old.UUID || fresh.Encrypted != encrypted || fresh.DB == nil || fresh.DB.VG != old.DB.VG || fresh.DB.LV != old.DB.LV || fresh.DB.Size != old.DB.Size || fresh.Data.Serial != "NEW1" {
 		t.Errorf("osd.0 is %+v, DB %+v, was %+v", fresh, fresh.DB, old.DB)
@@ -113,6 +122,7 @@ func sharedDB(t *testing.T, encrypted bool) {
 	n.wait(n.c.WaitClean)
 	n.read()
 	check("at the end")
+	n.phase("activated, up, clean, data read")
 	if encrypted {
 		for _, lv := range lvs(fresh) {
 			if out := guesttest.Must(t, n.g, "cryptsetup", "status", lv["uuid"].(string)); !strings.Contains(out, "LUKS") {

@@ -22,6 +22,7 @@ func neverStarted(t *testing.T, encrypted bool) {
 		t.Fatalf("%+v", osds)
 	}
 	n.likeCephVolume()
+	n.phase("provision two OSDs")
 	old := n.osd(0)
 	heads := n.heads(1<<20, n.osd(1))
 	swap := func(pull, add string) map[string]any {
@@ -53,6 +54,7 @@ func neverStarted(t *testing.T, encrypted bool) {
 	n.reboot(fresh)
 	n.up(fresh)
 	same("with the new OSD up")
+	n.phase("replaced, activated, up")
 	n.ok(n.c.StopOSD(t.Context(), 0, false))
 	giveUp := func(o osd) {
 		t.Helper()
@@ -74,9 +76,12 @@ func neverStarted(t *testing.T, encrypted bool) {
 		t.Errorf("remade %v, slot %s", r.Remade, r.Slot)
 	}
 	same("after mkfs failed")
+	n.phase("mkfs fails")
 	n.replace(req, "done", "")
 	same("at the end")
+	n.phase("replaced")
 	giveUp(n.osd(0))
+	n.phase("given up")
 }
 
 // TestOwnDatabaseDevice lets mkfs fail for an OSD whose database has a device to itself:
