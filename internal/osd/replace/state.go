@@ -207,7 +207,7 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	j.report = cm
 	if r := reports.Replaced(cm); r != nil && r.OSD == s.ID && r.OldUUID == note.UUID && note.Attempt != nil && r.Device == dataDevice(*note) && r.Result != request.Done {
 		j.replaced = r
-		s.Volumes = volumes(r)
+		s.Volumes = volumes(r, note.Record.DB)
 		if s.Make == plan.Failed || s.Make == plan.Retry {
 			s.MakeProblem = fmt.Sprintf("%s: %s", r.Reason, r.Message)
 		}
@@ -232,11 +232,11 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 }
 
 // volumes says how a failed attempt has left the volumes that it did not want to change.
-func volumes(r *request.Replaced) string {
+func volumes(r *request.Replaced, db *prepare.Part) string {
 	var parts []string
 	if len(r.Remade) > 0 {
 		parts = append(parts, "made again with the same size, since the rollback had removed them: "+strings.Join(r.Remade, ", "))
-	} else if r.DB != nil {
+	} else if r.DB != nil && db != nil && r.DB.UUID != "" && r.DB.UUID == db.LVUUID {
 		parts = append(parts, fmt.Sprintf("its database volume %s/%s is kept", r.DB.VG, r.DB.Name))
 	}
 	var same []string

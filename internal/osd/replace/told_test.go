@@ -166,12 +166,13 @@ func TestVolumesThatAreLeft(t *testing.T) {
 		want string
 	}{
 		{"none", request.Replaced{}, ""},
-		{"kept", request.Replaced{DB: &request.LV{VG: "fast", Name: "db5"}}, "its database volume fast/db5 is kept"},
+		{"kept", request.Replaced{DB: &request.LV{VG: "fast", Name: "db5", UUID: "dbu"}}, "its database volume fast/db5 is kept"},
+		{"another one, on a new metadata device", request.Replaced{DB: &request.LV{VG: "fast2", Name: "db5", UUID: "new"}}, ""},
 		{"made again, siblings as they were", request.Replaced{DB: &request.LV{VG: "fast", Name: "db5"}, Remade: []string{"fast/db5"}, Siblings: []request.SiblingLV{{OSD: 6, VG: "fast", LV: "db6"}, {OSD: 6, VG: "fast", LV: "wal6"}, {OSD: 7, VG: "fast", LV: "db7"}}},
 			"made again with the same size, since the rollback had removed them: fast/db5; the volumes of osd.6, osd.7 beside it were checked and are as they were"},
 		{"a sibling has changed", request.Replaced{Siblings: []request.SiblingLV{{OSD: 6, VG: "fast", LV: "db6", Changed: "its uuid"}}}, "WARNING: the volume fast/db6 of osd.6 is not as it was: its uuid"},
 	} {
-		if got := volumes(&c.r); got != c.want {
+		if got := volumes(&c.r, &prepare.Part{VG: "fast", LV: "db5", LVUUID: "dbu"}); got != c.want {
 			t.Errorf("%s: %q", c.name, got)
 		}
 	}
