@@ -152,3 +152,28 @@ func TestTheListIsWrittenOntoWhatWasRead(t *testing.T) {
 		t.Errorf("the list is not kept: %s", p)
 	}
 }
+
+// The marks on a mon's Deployment are carried over from the version that was read, and so
+// what is applied is made for that version only: a mark that the cache has not seen yet is
+// not taken away.
+func TestMarksAreCarriedOverToTheVersionThatWasRead(t *testing.T) {
+	cl, objs := cluster()
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "rook-ceph", Name: "rook-ceph-mon-endpoints"}, Data: map[string]string{
+		"data": "a=10.0.0.1:3300", "maxMonId": "0", "mapping": "{}",
+	}}
+	s := newStores(t, append(objs, list, monDeployment("a", corev1.PodSpec{}))...)
+	seen, _ := observe(t, s, cl)
+	want, live := seen.Wanted["a"], seen.Live["a"]
+	if want == nil || live == nil || live.ResourceVersion == "" || want.ResourceVersion != live.ResourceVersion {
+		t.Fatalf("wanted for version %q, read was %q", want.GetResourceVersion(), live.GetResourceVersion())
+	}
+	for _, kind := range []plan.Kind{plan.MarkOut, plan.MarkIn, plan.Repair, plan.Start} {
+		var p kit.Plan
+		if err := step(cl, seen, plan.Action{Kind: kind, IDs: []string{"a"}}, &p); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Apply) != 1 || p.Apply[0].GetResourceVersion() != live.ResourceVersion {
+			t.Errorf("%s: %s", kind, p)
+		}
+	}
+}

@@ -123,7 +123,10 @@ func (s *Seen) want(cl *cephv1.CephCluster) {
 		} else {
 			s.set(id, func(m *plan.Mon) { m.Outdated = true })
 		}
-		// Marks and size are carried over; a step changes them.
+		// Marks and size are carried over; a step changes them. They are those of this
+		// version: one that the cache has not seen yet may have others, which an apply would
+		// take away, and a mon that leaves would be one that nobody knows.
+		d.ResourceVersion = live.ResourceVersion
 		for _, a := range []string{spec.LeavingAnnotation, spec.OutSinceAnnotation, spec.RoomMadeAnnotation} {
 			if v := live.Annotations[a]; v != "" {
 				d.Annotations[a] = v
