@@ -10,8 +10,9 @@ package ceph
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"embed"
-	"encoding/json"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -47,6 +48,9 @@ type Lab struct {
 	Out io.Writer
 	// Load puts the operator's image onto the nodes. nil: it is there.
 	Load func(ctx context.Context) error
+	// Image is the digest of the operator's image. With it, what Install has done is
+	// recognized and not done again; empty does all.
+	Image string
 	// Begun is what times are counted from.
 	Begun time.Time
 }
@@ -57,8 +61,11 @@ func (l *Lab) say(format string, args ...any) {
 
 // Up installs the operator and makes the cluster.
 func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
-	if err := l.install(ctx); err != nil {
+	if err := l.Install(ctx); err != nil {
 		return nil, err
+	}
+	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=60s"); err != nil {
+		return nil, fmt.Errorf("waiting for the operator: %w", err)
 	}
 	l.say("operator is installed")
 	cluster, err := files.ReadFile("files/cluster.yaml")
@@ -89,7 +96,54 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 	return t.Stages(), l.clean(ctx, nil)
 }
 
-// install applies everything in deploy, with the lab's image and settings.
+// installedAnnotation on the namespace says what Install has applied last.
+const installedAnnotation = "lab.castellan.ceph.io/installed"
+
+// Install applies everything in deploy, with the lab's image and settings, unless just
+// that was applied before. It does not wait for the operator, and needs no nodes.
+func (l *Lab) Install(ctx context.Context) error {
+	sum, err := l.sum()
+	if err != nil {
+		return err
+	}
+	if l.Image != "" {
+		// No answer, as for a namespace that is not there, means that all is to be done.
+		now, err := l.kubectl(ctx, nil, "get", "namespace", Namespace, "-o", "jsonpath={.metadata.annotations."+strings.ReplaceAll(installedAnnotation, ".", `\.`)+"}")
+		if err == nil && string(now) == sum {
+			return nil
+		}
+	}
+	if err := l.install(ctx); err != nil {
+		return err
+	}
+	if _, err := l.kubectl(ctx, nil, "annotate", "namespace", Namespace, installedAnnotation+"="+sum, "--overwrite"); err != nil {
+		return fmt.Errorf("noting what is installed: %w", err)
+	}
+	return nil
+}
+
+// sum tells two contents of deploy, settings and image apart.
+func (l *Lab) sum() (string, error) {
+	h := sha256.New()
+	crds, err := filepath.Glob(filepath.Join(l.Deploy, "crds", "*.yaml"))
+	if err != nil {
+		return "", fmt.Errorf("listing the CRDs: %w", err)
+	}
+	for _, path := range append(crds, filepath.Join(l.Deploy, "common.yaml"), filepath.Join(l.Deploy, "toolbox.yaml"), filepath.Join(l.Deploy, "operator.yaml")) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return "", fmt.Errorf("reading the manifests: %w", err)
+		}
+		_, _ = fmt.Fprintf(h, "%s %d\n%s", filepath.Base(path), len(b), b)
+	}
+	settings, err := files.ReadFile("files/settings.yaml")
+	if err != nil {
+		return "", err
+	}
+	_, _ = fmt.Fprintf(h, "%s\n%s", settings, l.Image)
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
 func (l *Lab) install(ctx context.Context) error {
 	// Neither needs the others.
 	steps := []struct {
@@ -122,10 +176,6 @@ func (l *Lab) install(ctx context.Context) error {
 	}
 	if err := l.apply(ctx, useImages(withoutSettings(operator))); err != nil {
 		return fmt.Errorf("applying deploy/operator.yaml: %w", err)
-	}
-	_, err = l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=60s")
-	if err != nil {
-		return fmt.Errorf("waiting for the operator: %w", err)
 	}
 	return nil
 }
@@ -218,9 +268,6 @@ func (l *Lab) Tool(ctx context.Context, stdin []byte, args ...string) ([]byte, e
 
 // roundTrip writes an object into a pool of its own and reads it back.
 func (l *Lab) roundTrip(ctx context.Context) error {
-	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-tools", "--timeout=60s"); err != nil {
-		return fmt.Errorf("waiting for the toolbox: %w", err)
-	}
 	data := bytes.Repeat([]byte("castellan keeps what it is given\n"), 4096)
 	steps := []struct {
 		stdin []byte
@@ -250,12 +297,27 @@ func (l *Lab) roundTrip(ctx context.Context) error {
 // still know the mons of another; Ceph's tools try those for five minutes.
 const askTime = 20 * time.Second
 
+// askEvery is how often the toolbox is asked. The tool that runs answers in milliseconds.
+const askEvery = 200 * time.Millisecond
+
 // clean waits until every PG is active and clean. t, which may be nil, is told.
 func (l *Lab) clean(ctx context.Context, t *timeline) error {
-	tick := time.NewTicker(500 * time.Millisecond)
+	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-tools", "--timeout=60s"); err != nil {
+		return fmt.Errorf("waiting for the toolbox: %w", err)
+	}
+	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
+	var tool *shell
+	defer func() { tool.close() }()
 	for {
-		pgs, err := l.unclean(ctx)
+		var err error
+		if tool == nil {
+			tool, err = l.shell(ctx)
+		}
+		pgs := 0
+		if err == nil {
+			pgs, err = tool.unclean()
+		}
 		if err == nil {
 			if t != nil {
 				t.reach(stageClean, time.Now())
@@ -263,35 +325,14 @@ func (l *Lab) clean(ctx context.Context, t *timeline) error {
 			l.say("all %d PGs are active+clean", pgs)
 			return nil
 		}
+		if !errors.Is(err, errUnclean) {
+			tool.close()
+			tool = nil
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for clean PGs: %w; last seen: %w", ctx.Err(), err)
 		case <-tick.C:
 		}
 	}
-}
-
-// unclean is an error while not all PGs are active and clean.
-func (l *Lab) unclean(ctx context.Context) (pgs int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	out, err := l.Tool(ctx, nil, "ceph", "pg", "stat", "-f", "json")
-	if err != nil {
-		return 0, err
-	}
-	var s struct {
-		Summary struct {
-			States []struct {
-				Name string `json:"name"`
-				Num  int    `json:"num"`
-			} `json:"num_pg_by_state"`
-		} `json:"pg_summary"`
-	}
-	if err := json.Unmarshal(out, &s); err != nil {
-		return 0, fmt.Errorf("reading `ceph pg stat`: %w", err)
-	}
-	if len(s.Summary.States) != 1 || s.Summary.States[0].Name != "active+clean" {
-		return 0, fmt.Errorf("PGs are %+v", s.Summary.States)
-	}
-	return s.Summary.States[0].Num, nil
 }

@@ -48,8 +48,8 @@ func (l *Lab) follow(ctx context.Context, t *timeline) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	news := make(chan seen)
-	go watch(ctx, l, news, func(s status) seen { return seen{cluster: &s} }, "get", "cephcluster", "rook-ceph", "-o", "json", "--watch")
-	go watch(ctx, l, news, func(p corev1.Pod) seen { return seen{pod: &p} }, "get", "pods", "-o", "json", "--watch")
+	go watch(ctx, l, news, func(s status) seen { return seen{cluster: &s} }, "/apis/ceph.rook.io/v1/namespaces/"+Namespace+"/cephclusters")
+	go watch(ctx, l, news, func(p corev1.Pod) seen { return seen{pod: &p} }, "/api/v1/namespaces/"+Namespace+"/pods")
 	told := ""
 	for {
 		select {
@@ -97,9 +97,16 @@ func (l *Lab) stages(t *timeline, s seen) {
 	}
 }
 
-// watch runs kubectl with a watch in the namespace and sends each object that it
-// prints, until ctx ends.
-func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen, args ...string) {
+// event is what a watch of the API server tells.
+type event[T any] struct {
+	Type   string `json:"type"`
+	Object T      `json:"object"`
+}
+
+// watch sends each object that a watch of path tells of, until ctx ends. kubectl hands
+// the API server's own words through: to read them and to write them anew would take it
+// as long as a daemon takes to start.
+func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen, path string) {
 	send := func(s seen) {
 		s.at = time.Now()
 		select {
@@ -107,7 +114,8 @@ func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen
 		case <-ctx.Done():
 		}
 	}
-	cmd := exec.CommandContext(ctx, l.Kubectl, append([]string{"-n", Namespace}, args...)...)
+	args := []string{"get", "--raw", path + "?watch=true"}
+	cmd := exec.CommandContext(ctx, l.Kubectl, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
 	var errOut bytes.Buffer
 	cmd.Stderr = &errOut
@@ -121,11 +129,17 @@ func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen
 	}
 	dec := json.NewDecoder(out)
 	for {
-		var obj T
-		if err = dec.Decode(&obj); err != nil {
+		var e event[T]
+		if err = dec.Decode(&e); err != nil {
 			break
 		}
-		send(as(obj))
+		if e.Type == "ERROR" {
+			err = errors.New("the API server ended the watch")
+			break
+		}
+		if e.Type != "DELETED" {
+			send(as(e.Object))
+		}
 	}
 	err = errors.Join(err, cmd.Wait())
 	send(seen{err: fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))})

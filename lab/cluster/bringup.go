@@ -40,6 +40,7 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 		return err
 	}
 	s.step("the API server is ready")
+	s.tell(control.Message{Serving: true})
 	for _, c := range []component{controllerManager(s.dir), scheduler(s.dir)} {
 		if err := s.startComponent(c); err != nil {
 			return err

@@ -8,6 +8,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -35,6 +36,10 @@ type Options struct {
 	Disks    int    `json:"disks"`    // per node
 	DiskSize int64  `json:"diskSize"` // bytes
 	Paths    Paths  `json:"paths"`
+	// Serving, which may be nil, is called as soon as the API server answers, with the
+	// administrator's kubeconfig: what does not need nodes is done while they start. Up
+	// returns after it has, and fails if it does.
+	Serving func(ctx context.Context, kubeconfig string) error `json:"-"`
 }
 
 // maxDisks is how many disks a node starts with at most.

@@ -203,7 +203,8 @@ func (s *supervisor) startComponent(c component) error {
 	defer func() { _ = out.Close() }()
 	child, err := s.group.Start(proc.Command{
 		Name: c.name, Path: filepath.Join(s.Options.Paths.Bin, c.name), Args: append([]string{c.name}, c.args...),
-		Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", state.EnvID + "=" + s.Lab.ID},
+		// A lab has memory to spare and few processors: garbage is collected less often.
+		Env:   []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "GOGC=400", state.EnvID + "=" + s.Lab.ID},
 		Files: []*os.File{nil, out, out},
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})

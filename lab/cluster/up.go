@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -80,7 +81,7 @@ func start(ctx context.Context, l state.Lab, o Options, sup *launched, progress 
 	if err := json.NewEncoder(mine).Encode(startup{Lab: l, Options: o, Port: port}); err != nil {
 		return l, fmt.Errorf("telling the lab's supervisor what to do: %w", err)
 	}
-	return l, follow(ctx, l, mine, progress)
+	return l, follow(ctx, l, mine, o.Serving, progress)
 }
 
 // launch starts the supervisor in namespaces of its own and records it. It
@@ -137,8 +138,17 @@ func (s *launched) launch(l state.Lab, door *net.TCPListener, theirs *os.File) (
 	return l, nil
 }
 
-// follow passes on what the supervisor says until the lab is ready.
-func follow(ctx context.Context, l state.Lab, conn net.Conn, progress func(string)) error {
+// follow passes on what the supervisor says until the lab is ready, and what serving
+// does is done.
+func follow(ctx context.Context, l state.Lab, conn net.Conn, serving func(context.Context, string) error, progress func(string)) error {
+	dir, err := l.Dir()
+	if err != nil {
+		return err
+	}
+	var meanwhile sync.WaitGroup
+	defer meanwhile.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	messages := json.NewDecoder(conn)
@@ -146,18 +156,27 @@ func follow(ctx context.Context, l state.Lab, conn net.Conn, progress func(strin
 		var m control.Message
 		if err := messages.Decode(&m); err != nil {
 			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			dir, dirErr := l.Dir()
-			if dirErr != nil {
-				return dirErr
+				return context.Cause(ctx)
 			}
 			return fmt.Errorf("the lab's supervisor ended: %s", lastLines(filepath.Join(logDir(dir), "supervisor.log")))
 		}
 		switch {
 		case m.Error != "":
 			return errors.New(m.Error)
+		case m.Serving:
+			if serving == nil {
+				continue
+			}
+			meanwhile.Go(func() {
+				if err := serving(ctx, Kubeconfig(dir)); err != nil {
+					cancel(err)
+				}
+			})
 		case m.Ready:
+			meanwhile.Wait()
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if err := json.NewEncoder(conn).Encode(true); err != nil {
 				return fmt.Errorf("telling the lab's supervisor to go on: %w", err)
 			}

@@ -84,7 +84,9 @@ type Swap struct {
 type Message struct {
 	Step  string `json:"step,omitempty"`
 	Error string `json:"error,omitempty"`
-	Ready bool   `json:"ready,omitempty"`
+	// Serving: the API server answers. Nodes may still be on their way.
+	Serving bool `json:"serving,omitempty"`
+	Ready   bool `json:"ready,omitempty"`
 }
 
 // Failure is the body of an answer that is no success.

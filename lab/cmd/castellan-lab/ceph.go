@@ -59,7 +59,9 @@ func newCephUpCmd() *cobra.Command {
 		lab := ceph.Lab{
 			Kubectl: filepath.Join(p.Assets, "kubectl"), Kubeconfig: cluster.Kubeconfig(dir), Deploy: deploy,
 			OSDs: disks, Out: os.Stderr, Begun: begun,
-			Load: func(ctx context.Context) error { return loadOperator(ctx, bin) },
+		}
+		if err := loadOperator(ctx, bin, &lab); err != nil {
+			return err
 		}
 		stages, err := lab.Up(ctx)
 		if err != nil {
@@ -70,8 +72,9 @@ func newCephUpCmd() *cobra.Command {
 	return c
 }
 
-// loadOperator puts the operator's binaries on top of the Ceph image.
-func loadOperator(ctx context.Context, bin string) error {
+// loadOperator puts the operator's binaries on top of the Ceph image, for nodes that are
+// started from now on, and lets lab load it into those that run.
+func loadOperator(ctx context.Context, bin string, lab *ceph.Lab) error {
 	var adds []image.Add
 	for _, b := range []string{"castellan", "castellan-node"} {
 		a, err := image.ParseAdd(filepath.Join(bin, b) + ":/usr/local/bin/" + b)
@@ -80,19 +83,23 @@ func loadOperator(ctx context.Context, bin string) error {
 		}
 		adds = append(adds, a)
 	}
-	layout, _, err := build.Load(ctx, ceph.OperatorImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, adds, build.Options{})
+	layout, loaded, err := build.Load(ctx, ceph.OperatorImage, "ceph", image.Config{Cmd: []string{"castellan", "operator"}}, adds, build.Options{})
 	if err != nil {
 		return err
 	}
-	nodes, err := load.RunningNodes(ctx)
-	if err != nil {
-		return err
+	lab.Image = loaded.Digest
+	lab.Load = func(ctx context.Context) error {
+		nodes, err := load.RunningNodes(ctx)
+		if err != nil {
+			return err
+		}
+		p, err := build.Lookup("containerd")
+		if err != nil {
+			return err
+		}
+		return load.Into(ctx, p.Containerd, layout, nodes)
 	}
-	p, err := build.Lookup("containerd")
-	if err != nil {
-		return err
-	}
-	return load.Into(ctx, p.Containerd, layout, nodes)
+	return nil
 }
 
 func printCeph(ctx context.Context, lab *ceph.Lab, name string, stages []ceph.Stage) error {

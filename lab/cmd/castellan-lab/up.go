@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/castellan-storage/castellan/lab/build"
+	"github.com/castellan-storage/castellan/lab/ceph"
 	"github.com/castellan-storage/castellan/lab/cluster"
 	"github.com/castellan-storage/castellan/lab/cluster/state"
 	"github.com/castellan-storage/castellan/lab/disk"
@@ -16,20 +19,25 @@ import (
 
 func newUpCmd() *cobra.Command {
 	var o cluster.Options
-	var size string
+	var size, bin, deploy string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start a lab: a Kubernetes cluster with disks",
 		Long: `Start a lab: etcd, the Kubernetes control plane, and nodes in namespaces of their
 own, each with disks of its own, in a private network that no packet can leave.
 It needs root and what castellan-lab build made. Labs of different names run side
-by side.`,
+by side.
+
+With --deploy the operator is installed while the nodes start, as castellan-lab ceph
+up would do afterwards.`,
 		Args: cobra.NoArgs,
 	}
 	name := labName(c)
 	c.Flags().IntVar(&o.Nodes, "nodes", 3, "how many nodes")
 	c.Flags().IntVar(&o.Disks, "disks", 1, "how many disks each node has")
 	c.Flags().StringVar(&size, "disk-size", "10Gi", "how large a disk is; it takes room only as it is written")
+	c.Flags().StringVar(&deploy, "deploy", "", "the directory with the operator's manifests, to install it; empty for none")
+	c.Flags().StringVar(&bin, "bin", "bin", "the directory with the operator's binaries, for --deploy")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		bytes, err := disk.ParseSize(size)
 		if err != nil {
@@ -39,10 +47,16 @@ by side.`,
 		if err := o.Check(); err != nil {
 			return err
 		}
+		begun := time.Now()
+		if deploy != "" {
+			if err := installWith(cmd.Context(), &o, bin, deploy, begun); err != nil {
+				return err
+			}
+		}
+		// After the image: nodes start with it.
 		if o.Paths, err = labPaths(); err != nil {
 			return err
 		}
-		begun := time.Now()
 		l, err := cluster.Up(cmd.Context(), o, func(step string) {
 			fmt.Fprintf(os.Stderr, "%6.1fs  %s\n", time.Since(begun).Seconds(), step)
 		})
@@ -53,6 +67,27 @@ by side.`,
 		return printHelp(l)
 	}
 	return c
+}
+
+// installWith lets a lab install the operator as soon as its API server answers.
+func installWith(ctx context.Context, o *cluster.Options, bin, deploy string, begun time.Time) error {
+	if err := state.CheckRoot(); err != nil {
+		return err
+	}
+	p, err := build.Lookup("kubernetes")
+	if err != nil {
+		return err
+	}
+	lab := ceph.Lab{Kubectl: filepath.Join(p.Assets, "kubectl"), Deploy: deploy, Out: os.Stderr, Begun: begun}
+	if err := loadOperator(ctx, bin, &lab); err != nil {
+		return err
+	}
+	lab.Load = nil // the nodes start with the image
+	o.Serving = func(ctx context.Context, kubeconfig string) error {
+		lab.Kubeconfig = kubeconfig
+		return lab.Install(ctx)
+	}
+	return nil
 }
 
 // labPaths says where what a lab runs is in the cache.
