@@ -65,7 +65,11 @@ func TestErase(t *testing.T) {
 		"ours": {labelOf(oldID, 5, true), true}, "ours, just begun": {labelOf(oldID, -1, false), true},
 		"another OSD": {labelOf(sibID, 6, true), false}, "no label": {[]byte("something else"), false}, "a blank disk": {make([]byte, HeadSize), false},
 	} {
-		h, p := file(t, 20<<20+512)
+		size := int64(1 << 20)
+		if c.erased {
+			size = 20<<20 + 512
+		}
+		h, p := file(t, size)
 		before, _ := os.ReadFile(p)
 		copy(before, append(c.head, make([]byte, HeadSize-len(c.head))...))
 		if err := os.WriteFile(p, before, 0o600); err != nil {

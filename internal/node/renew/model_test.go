@@ -68,6 +68,8 @@ type world struct {
 	crashAfter string
 	// fail is the beginning of a call that fails.
 	fail string
+	// opens is a volume that somebody opens while the data volume is being made.
+	opens string
 }
 
 func newWorld(mode string, db, encrypted bool) *world {
@@ -342,6 +344,9 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 		}
 		w.vgs[args[1]], w.free[args[1]] = last, w.disks[last].Size
 	case "lvcreate":
+		if l := w.lvs[w.opens]; l != nil {
+			w.open[l.uuid], w.held[l.uuid] = w.opens, true
+		}
 		return nil, w.lvcreate(arg("--name"), last, arg("--size"), arg("--extents"), arg("--addtag"))
 	case "lvremove":
 		vg, _, _ := strings.Cut(last, "/")

@@ -283,6 +283,26 @@ func TestMappingIsClosedFirst(t *testing.T) {
 	}
 }
 
+// A mapping that is opened after all were closed is seen right before ceph-volume is run,
+// also on a volume whose uuid is not the recorded one.
+func TestMappingOpenedMeanwhile(t *testing.T) {
+	for _, uuid := range []string{"LV-DB5", "LV-AGAIN"} {
+		w := newWorld("lvm", true, true)
+		w.opens, w.lvs["fast/db5"].uuid = "fast/db5", uuid
+		if uuid != "LV-DB5" {
+			w.lvs["fast/db5"].tags[volume.RemadeTag] = oldID
+		}
+		disks := fmt.Sprint(w.vgs)
+		out, err := Run(t.Context(), w, w, ask("lvm", true, true), now)
+		if err == nil || out.Result != request.Refused || out.Reason != request.MappingOpen || w.slot != "destroyed" || fmt.Sprint(w.vgs) != disks {
+			t.Errorf("%s: %+v, %v, groups %v", uuid, out.Replaced, err, w.vgs)
+		}
+		if slices.ContainsFunc(w.ran, func(s string) bool { return strings.HasPrefix(s, "ceph-volume") }) {
+			t.Errorf("%s: ceph-volume was run", uuid)
+		}
+	}
+}
+
 // DANGER 1 once more: the database's volume was made again after a rollback, so it has not
 // the recorded uuid, and the next attempt is killed while the mapping on it is open. The
 // attempt after that has to find that mapping by the volume that is there.
