@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"syscall"
 	"strings"
+	"syscall"
 )
 
 type extraCheck struct {
