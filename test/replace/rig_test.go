@@ -31,6 +31,7 @@ import (
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
+	"github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
@@ -83,7 +84,19 @@ func newRig(t *testing.T, nodes, disks int, change ...func(*cephv1.CephCluster))
 	r.create(change...)
 	r.ready(nodes * disks)
 	r.pool()
+	r.founded()
 	return r
+}
+
+// founded waits until the cluster is not being founded any more: its first pool ends that,
+// and the settings of the time before are taken back.
+func (r *rig) founded() {
+	r.t.Helper()
+	r.until(30*time.Second, "the end of founding", func() bool {
+		var record corev1.Secret
+		err := r.c.Get(r.t.Context(), client.ObjectKey{Namespace: r.ns, Name: config.RecordSecret}, &record)
+		return err == nil && !bytes.Contains(record.Data["record"], []byte("mgr_stats_period"))
+	})
 }
 
 func (r *rig) node(i int) string { return fmt.Sprintf("%s-n%d", r.ns, i) }
