@@ -174,7 +174,7 @@ func (c *Controller) osds(ctx context.Context, cl *cephv1.CephCluster, commander
 	}
 	seen.HasMap = true
 	seen.Founding = Founding{Age: kit.Now(ctx).Sub(cl.CreationTimestamp.Time), Pools: len(seen.Map.Pools)}
-	if seen.Founding.Age < foundingTime && begun(seen.Record) && len(seen.Map.Pools) > 0 {
+	if seen.Founding.underway(seen.Record) && seen.Founding.Pools > 0 {
 		now, err := cephstatus.New(commander).Status(ctx)
 		if err != nil {
 			return fmt.Errorf("asking whether the cluster's first PGs are clean: %w", err)
@@ -230,7 +230,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	p := kit.Plan{Next: time.Minute}
 	want, record := seen.Founding.add(seen.Want, seen.Have, seen.Record)
 	change := Compare(want, seen.Have, record)
-	if seen.Founding.Age < foundingTime && begun(change.Record) {
+	if seen.Founding.underway(change.Record) {
 		p.Next = foundingAgain
 	}
 	if !maps.Equal(change.Record, seen.Record) {

@@ -48,6 +48,9 @@ func begun(record Record) bool {
 	return known && e.Want == hash(foundingValue)
 }
 
+// underway says that the option is set for a cluster that is young enough to be founded.
+func (f Founding) underway(record Record) bool { return f.Age < foundingTime && begun(record) }
+
 // wanted says whether the option is to be set, now that nobody else has.
 func (f Founding) wanted(begun bool) bool {
 	switch {

@@ -229,15 +229,7 @@ func ask(ctx context.Context, cl *cephv1.CephCluster, commander ceph.Commander, 
 			o.Domain = ceph.OSDName(o.ID)
 		}
 	}
-	var bad []string
-	total := 0
-	for _, c := range st.PGMap.ByState {
-		if total += c.Count; !good.MatchString(c.State) {
-			bad = append(bad, fmt.Sprintf("%d %s", c.Count, c.State))
-		}
-	}
-	seen.State.Clean = len(bad) == 0 && total == st.PGMap.NumPGs
-	seen.State.Unclean = strings.Join(bad, ", ")
+	seen.State.Unclean, seen.State.Clean = st.PGMap.Except(good.MatchString)
 	seen.State.Answered = true
 	return nil
 }

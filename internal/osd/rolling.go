@@ -1,10 +1,10 @@
 package osd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -45,8 +45,8 @@ func (c *Daemons) update(ctx context.Context, cl *cephv1.CephCluster, commander 
 		if err != nil {
 			return fmt.Errorf("asking whether all PGs are clean: %w", err)
 		}
-		if !now.PGMap.AllClean() {
-			seen.Unclean = states(now.PGMap)
+		if bad, all := now.PGMap.Except(pg.Clean); !all {
+			seen.Unclean = cmp.Or(bad, "some have not been reported yet")
 			return nil
 		}
 	}
@@ -81,20 +81,6 @@ func (s *DaemonSeen) mayStop(ctx context.Context, commander ceph.Commander) erro
 	}
 	s.Roll.Next = s.Roll.Next[:1]
 	return nil
-}
-
-// states says how many PGs are in which state that is not active and clean.
-func states(m cephstatus.PGMap) string {
-	var parts []string
-	for _, s := range m.ByState {
-		if !pg.Clean(s.State) {
-			parts = append(parts, fmt.Sprintf("%d %s", s.Count, s.State))
-		}
-	}
-	if len(parts) == 0 {
-		return "some have not been reported yet"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // changesImage says that OSD id runs, or would run again, another image than the

@@ -170,8 +170,9 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if p.Wait != nil && p.Wait.Blocked {
 		st.State = cephv1.ClusterStateError
 	}
-	st.Message = message(cl, seen, p.Wait)
-	p.Conditions = append(p.Conditions, inVain(cl))
+	vain := unhandled.Fields(&cl.Spec)
+	st.Message = message(seen, p.Wait, vain)
+	p.Conditions = append(p.Conditions, inVain(vain))
 	return p
 }
 
@@ -230,15 +231,15 @@ func blockers(cl *cephv1.CephCluster, seen Seen) []cephv1.BlockedBy {
 
 // inVain tells of fields that are set and that nothing acts on. The condition is gone
 // when there are none.
-func inVain(cl *cephv1.CephCluster) kit.Condition {
+func inVain(fields []unhandled.Field) kit.Condition {
 	c := kit.Condition{Type: "SpecHandled"}
-	if fields := unhandled.Fields(&cl.Spec); len(fields) > 0 {
+	if len(fields) > 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "FieldsWithoutEffect", unhandled.Join(fields)
 	}
 	return c
 }
 
-func message(cl *cephv1.CephCluster, seen Seen, w *kit.Wait) string {
+func message(seen Seen, w *kit.Wait, vain []unhandled.Field) string {
 	if w != nil {
 		return w.Message
 	}
@@ -247,8 +248,8 @@ func message(cl *cephv1.CephCluster, seen Seen, w *kit.Wait) string {
 			return "the cluster is as the spec says, but for devices that are not there: " + subject.Message
 		}
 	}
-	if fields := unhandled.Fields(&cl.Spec); len(fields) > 0 {
-		return "the cluster is as the spec says, but for fields that are not handled yet: " + unhandled.Join(fields)
+	if len(vain) > 0 {
+		return "the cluster is as the spec says, but for fields that are not handled yet: " + unhandled.Join(vain)
 	}
 	if seen.Health.Status != cephstatus.HealthOK && seen.Asked {
 		return "the cluster is as the spec says; Ceph reports " + seen.Health.Status

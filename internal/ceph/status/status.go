@@ -5,6 +5,7 @@ package status
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -119,14 +120,21 @@ type StateCount struct {
 // AllClean reports whether every PG is active and clean. A cluster without PGs
 // is: HEALTH_OK alone is not enough, since it shows while PGs are still unknown.
 func (p PGMap) AllClean() bool {
+	_, all := p.Except(pg.Clean)
+	return all
+}
+
+// Except says how many PGs are in which states that are not good, "" for none, and whether
+// all are good: PGs that no OSD has reported yet are in no state, and are not.
+func (p PGMap) Except(good func(state string) bool) (bad string, all bool) {
+	var parts []string
 	n := 0
 	for _, s := range p.ByState {
-		if !pg.Clean(s.State) {
-			return false
+		if n += s.Count; !good(s.State) {
+			parts = append(parts, fmt.Sprintf("%d %s", s.Count, s.State))
 		}
-		n += s.Count
 	}
-	return n == p.NumPGs
+	return strings.Join(parts, ", "), len(parts) == 0 && n == p.NumPGs
 }
 
 // FSMap sums up the file systems.

@@ -231,7 +231,7 @@ func (j *job) ready(ctx context.Context, p *plan, seen []volume.LV) error {
 	var gone []volume.LV
 	for _, l := range []*volume.LV{p.stale, p.old} {
 		if l != nil {
-			gone, lvs = append(gone, *l), append(lvs, lvOf(*l))
+			gone, lvs = append(gone, *l), append(lvs, l.Named())
 		}
 	}
 	if err := j.shut(ctx, lvs); err != nil {

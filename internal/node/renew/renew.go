@@ -200,7 +200,8 @@ func (j *job) finish(f facts, made device.Found) error {
 	}{{device.RoleDB, &j.out.DB}, {device.RoleWAL, &j.out.WAL}} {
 		for _, l := range f.lvs {
 			if l.OSDUUID() == made.UUID && l.Tags["ceph.type"] == string(part.role) {
-				*part.into = &request.LV{VG: l.VG, Name: l.Name, UUID: l.UUID, Size: l.Size}
+				named := l.Named()
+				*part.into = &named
 			}
 		}
 	}
@@ -270,12 +271,8 @@ func (j *job) named(lvs []volume.LV) []request.LV {
 	all := j.parts()
 	for _, want := range j.parts() {
 		if l := volume.FindLV(lvs, want.VG, want.Name); l != nil && l.UUID != want.UUID {
-			all = append(all, lvOf(*l))
+			all = append(all, l.Named())
 		}
 	}
 	return all
-}
-
-func lvOf(l volume.LV) request.LV {
-	return request.LV{VG: l.VG, Name: l.Name, UUID: l.UUID, Size: l.Size}
 }

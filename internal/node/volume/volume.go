@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/castellan-storage/castellan/internal/node/device"
+	"github.com/castellan-storage/castellan/internal/node/request"
 )
 
 // LVsArgs are the arguments of lvs that ParseLVs needs.
@@ -46,6 +47,9 @@ type LV struct {
 	// Devices are the disks below it.
 	Devices []string
 }
+
+// Named is the volume as requests and their answers name it.
+func (l LV) Named() request.LV { return request.LV{VG: l.VG, Name: l.Name, UUID: l.UUID, Size: l.Size} }
 
 // Full is the volume as commands name it.
 func (l LV) Full() string { return l.VG + "/" + l.Name }

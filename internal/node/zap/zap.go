@@ -36,7 +36,7 @@ func Run(ctx context.Context, closer Closer, runner run.Runner, req request.Zap)
 	// which a mapping on it is named.
 	mapped := slices.Clone(req.LVs)
 	for _, lv := range gone {
-		mapped = append(mapped, request.LV{VG: lv.VG, Name: lv.Name, UUID: lv.UUID, Size: lv.Size})
+		mapped = append(mapped, lv.Named())
 	}
 	if _, err := closer.Close(ctx, mapped); err != nil {
 		return err

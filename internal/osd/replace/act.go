@@ -647,7 +647,7 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 		}
 		return nil, nil
 	case plan.Handover:
-		if !exists || o.Destroyed() || o.UUID == s.UUID {
+		if _, anew := madeAnew(m, s.ID, s.UUID); !anew {
 			return no("osd.%d has no new disk", s.ID), nil
 		}
 		return nil, nil

@@ -104,9 +104,9 @@ func (s *facts) behind(v *view, named bool) {
 		return
 	}
 	for _, m := range note.Set.Members {
-		o, exists := v.osdmap.Find(m.ID)
+		o, anew := madeAnew(v.osdmap, m.ID, m.UUID)
 		d := v.deps[m.ID]
-		if m.ID == s.ID || d == nil || !exists || o.Destroyed() || o.UUID == m.UUID {
+		if m.ID == s.ID || d == nil || !anew {
 			continue // not rebuilt, or destroyed once more
 		}
 		again, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], m.ID)
@@ -143,9 +143,9 @@ func (s *facts) behind(v *view, named bool) {
 // for, which is asked for as a whole.
 func (v *view) mate(m plan.Member, mine *plan.Note, asked bool) plan.Mate {
 	out := plan.Mate{Member: m}
-	o, exists := v.osdmap.Find(m.ID)
-	anew := exists && !o.Destroyed() && o.UUID != m.UUID
-	out.Gone = v.silence == "" && (!exists || o.Destroyed() || anew)
+	o, anew := madeAnew(v.osdmap, m.ID, m.UUID)
+	_, held := holds(v.osdmap, m.ID, m.UUID)
+	out.Gone = v.silence == "" && !held
 	out.In, out.Running = bool(o.In), bool(o.Up)
 	d := v.deps[m.ID]
 	if d == nil {

@@ -74,6 +74,12 @@ func holds(m cephosd.Map, id int, uuid string) (cephosd.OSD, bool) {
 	return o, exists && !o.Destroyed() && o.UUID == uuid
 }
 
+// madeAnew finds an OSD that Ceph has under another uuid than it had.
+func madeAnew(m cephosd.Map, id int, uuid string) (cephosd.OSD, bool) {
+	o, exists := m.Find(id)
+	return o, exists && !o.Destroyed() && o.UUID != uuid
+}
+
 // marks reads the Deployment. deps are all OSDs' Deployments: that of a set's leader says
 // whether the set is asked for.
 func (s *facts) marks(d *appsv1.Deployment, deps map[int]*appsv1.Deployment) {
