@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,9 +102,16 @@ func sharedDB(t *testing.T, encrypted bool) {
 	// It is killed on the way.
 	n.killed(req)
 	check("after it was killed")
+	cut := ""
+	if encrypted {
+		cut = n.leftOpen(old.DB)
+	}
 	n.phase("killed in mkfs")
 	r = n.replaceAfterKill(req)
 	check("after the replacement")
+	if encrypted && n.luks(old.DB) == cut {
+		t.Errorf("%s/%s has kept the key of the attempt that was killed", old.DB.VG, old.DB.LV)
+	}
 	n.phase("replaced")
 	if r.Serial != "NEW1" {
 		t.Errorf("answer %+v", r)
@@ -194,6 +202,27 @@ func (n *node) killed(req map[string]any) {
 	}
 	cancel()
 	<-done
+}
+
+// leftOpen proves that the database volume is one that was made again, and that the
+// attempt that was killed has left it open under its new uuid, which is in no record
+// (DANGER 1). It gives the header's uuid: one that was formatted anew has another.
+func (n *node) leftOpen(p *part) string {
+	n.t.Helper()
+	uuid := strings.TrimSpace(guesttest.Must(n.t, n.g, "lvs", "--noheadings", "-o", "lv_uuid", p.VG+"/"+p.LV))
+	if uuid == p.LVUUID {
+		n.t.Errorf("%s/%s is still the recorded volume %s", p.VG, p.LV, uuid)
+	}
+	if names := strings.Fields(guesttest.Must(n.t, n.g, "dmsetup", "info", "-c", "--noheadings", "-o", "name")); !slices.Contains(names, uuid) {
+		n.t.Errorf("the attempt that was killed has left no mapping %s: %v", uuid, names)
+	}
+	return n.luks(p)
+}
+
+// luks is the uuid in the header of an encrypted volume.
+func (n *node) luks(p *part) string {
+	n.t.Helper()
+	return strings.TrimSpace(guesttest.Must(n.t, n.g, "cryptsetup", "luksUUID", "/dev/"+p.VG+"/"+p.LV))
 }
 
 // replaceAfterKill finishes what was cut off: either it was whole, or the id has to be
