@@ -104,7 +104,7 @@ type Pool struct {
 }
 
 // New makes an empty pool.
-func New() *Pool { return newPool(dialRados) }
+func New() *Pool { return newPool(dialReachable) }
 
 func newPool(d dialer) *Pool {
 	return &Pool{dial: d, clusters: map[string]*Cluster{}}
