@@ -80,8 +80,8 @@ func reachable(ctx context.Context, mons [][]netip.AddrPort) error {
 	var last error
 	for {
 		open, err := knockAt(ctx, mons)
-		if last == nil || ctx.Err() == nil { // the end of waiting says nothing of the mons
-			last = err
+		if timeout, ok := errors.AsType[net.Error](err); last == nil || !ok || !timeout.Timeout() {
+			last = err // the end of waiting, which is a timeout too, says nothing of the mons
 		}
 		switch {
 		case open > len(mons)/2:
