@@ -99,18 +99,25 @@ func CopyBin(c Cluster) corev1.Container {
 // user.
 func SharedDirs() []string { return []string{logDir, "/var/lib/ceph/crash", "/run/ceph"} }
 
-// Prepare is the init container that gives the daemon's directories to Ceph's
-// user, and then runs command where there is one.
-func Prepare(c Cluster, d Daemon, name string, command ...string) corev1.Container {
-	args := append([]string{"chown"}, SharedDirs()...)
+// Owned is the command line that gives the daemon's directories to Ceph's user, and then
+// becomes command where there is one. It needs Rooted.
+func Owned(d Daemon, command ...string) (name, args []string) {
+	args = append([]string{"chown"}, SharedDirs()...)
 	if !d.Stateless {
 		args = append(args, d.DataDir())
 	}
 	if len(command) > 0 {
 		args = append(append(args, "--"), command...)
 	}
+	return []string{Bin}, args
+}
+
+// Prepare is the init container that gives the daemon's directories to Ceph's
+// user, and then runs command where there is one.
+func Prepare(c Cluster, d Daemon, name string, command ...string) corev1.Container {
+	bin, args := Owned(d, command...)
 	return corev1.Container{
-		Name: name, Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: []string{Bin}, Args: args,
+		Name: name, Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: bin, Args: args,
 		Env: Env(c), VolumeMounts: Mounts(d), SecurityContext: Rooted(c),
 	}
 }

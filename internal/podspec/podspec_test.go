@@ -277,6 +277,10 @@ func TestOverride(t *testing.T) {
 func TestProbesAllowTheStartupAskedFor(t *testing.T) {
 	for _, seconds := range []int32{1, 60, 7200} {
 		startup, liveness := Probes(mgr(), seconds)
+		// The kubelet looks at once otherwise, which no daemon can pass.
+		if startup.InitialDelaySeconds < 1 {
+			t.Error("a probe that runs before there is anything to find")
+		}
 		if got := startup.PeriodSeconds * startup.FailureThreshold; got < min(seconds, 2) || (seconds > 2 && got != seconds) {
 			t.Errorf("%d s asked for, %d s allowed", seconds, got)
 		}

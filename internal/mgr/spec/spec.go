@@ -104,7 +104,7 @@ func Deployment(c podspec.Cluster, m Mgr, u podspec.User) *appsv1.Deployment {
 		ServiceAccountName: App,
 		// The mgr's own modules do not talk to Kubernetes.
 		AutomountServiceAccountToken: ptr.To(false),
-		InitContainers:               []corev1.Container{podspec.CopyBin(c), podspec.Prepare(c, d, "chown-container-data-dir")},
+		InitContainers:               []corev1.Container{podspec.CopyBin(c)},
 		Containers:                   []corev1.Container{container(c, d, m, u)},
 		Volumes:                      podspec.Volumes(c, d),
 	}
@@ -121,10 +121,14 @@ func Deployment(c podspec.Cluster, m Mgr, u podspec.User) *appsv1.Deployment {
 }
 
 func container(c podspec.Cluster, d podspec.Daemon, m Mgr, u podspec.User) corev1.Container {
-	args := append(podspec.Flags(c, d), "--client-mount-uid=0", "--client-mount-gid=0", "--foreground")
+	mgr := append([]string{"ceph-mgr"}, podspec.Flags(c, d)...)
+	mgr = append(mgr, "--client-mount-uid=0", "--client-mount-gid=0", "--foreground")
 	if !m.HostNetwork {
-		args = append(args, "--public-addr=$(ROOK_POD_IP)")
+		mgr = append(mgr, "--public-addr=$(ROOK_POD_IP)")
 	}
+	// No init container owns the directories first: one takes longer to start than to run,
+	// and a mgr that fails over is waited for.
+	command, args := podspec.Owned(d, mgr...)
 	ports := []corev1.ContainerPort{{Name: "mgr", ContainerPort: 6800, Protocol: corev1.ProtocolTCP}}
 	if m.MetricsPort > 0 {
 		ports = append(ports, corev1.ContainerPort{Name: "http-metrics", ContainerPort: m.MetricsPort, Protocol: corev1.ProtocolTCP})
@@ -134,7 +138,7 @@ func container(c podspec.Cluster, d podspec.Daemon, m Mgr, u podspec.User) corev
 	}
 	startup, liveness := podspec.Probes(d, 60)
 	return corev1.Container{
-		Name: "mgr", Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: []string{"ceph-mgr"}, Args: args,
+		Name: "mgr", Image: c.CephImage, ImagePullPolicy: c.PullPolicy, Command: command, Args: args,
 		Env: append(podspec.Env(c),
 			corev1.EnvVar{Name: "ROOK_OPERATOR_NAMESPACE", Value: c.OperatorNamespace},
 			corev1.EnvVar{Name: "ROOK_CEPH_CLUSTER_CRD_VERSION", Value: "v1"},
@@ -143,7 +147,7 @@ func container(c podspec.Cluster, d podspec.Daemon, m Mgr, u podspec.User) corev
 		),
 		Ports: ports, VolumeMounts: podspec.Mounts(d), WorkingDir: "/var/log/ceph", Resources: u.Resources,
 		StartupProbe: podspec.Override(startup, m.Startup), LivenessProbe: podspec.Override(liveness, m.Liveness),
-		SecurityContext: podspec.Daemonic(c),
+		SecurityContext: podspec.Rooted(c),
 	}
 }
 

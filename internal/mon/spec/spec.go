@@ -219,7 +219,12 @@ func requireNode(pod *corev1.PodSpec, label, value string) {
 	}
 }
 
-// Canary is a pod with a mon's placement and requests that does nothing. Where
+// NeverThere names a ConfigMap that nobody makes. A canary mounts it, and so the kubelet
+// waits with its sandbox: all that is wanted of a canary is the scheduler's answer, and
+// one that runs costs its node as much as a mon that starts.
+const NeverThere = "rook-ceph-mon-canary-is-placed-but-never-started"
+
+// Canary is a pod with a mon's placement and requests that is never started. Where
 // the scheduler puts it, the mon will be pinned. It ends by itself, so that a
 // forgotten one takes no room for ever.
 func Canary(c podspec.Cluster, m Mon, u podspec.User) *corev1.Pod {
@@ -236,6 +241,9 @@ func Canary(c podspec.Cluster, m Mon, u podspec.User) *corev1.Pod {
 			Name: "mon", Image: c.NodeImage, ImagePullPolicy: c.PullPolicy, Command: []string{"castellan-node", "pause"},
 			Resources: u.Resources, SecurityContext: podspec.Confined(c), Ports: canaryPorts(m),
 		}},
+		Volumes: []corev1.Volume{{Name: "never-there", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: NeverThere},
+		}}}},
 	}
 	place(c, &pod, m, u)
 	return &corev1.Pod{

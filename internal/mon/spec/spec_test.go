@@ -48,3 +48,17 @@ func TestAMonStaysWhereItsDataIs(t *testing.T) {
 		}
 	}
 }
+
+// A canary is only there for the scheduler: were it started, it would cost its node as
+// much as a mon that starts.
+func TestACanaryIsNotStarted(t *testing.T) {
+	c := podspec.Cluster{Name: "c", Namespace: "ns"}
+	pod := Canary(c, Mon{ID: "a"}, podspec.User{})
+	waits := false
+	for _, v := range pod.Spec.Volumes {
+		waits = waits || v.ConfigMap != nil && v.ConfigMap.Name == NeverThere && v.ConfigMap.Optional == nil
+	}
+	if !waits {
+		t.Errorf("nothing keeps the kubelet from starting it: volumes %v", pod.Spec.Volumes)
+	}
+}
