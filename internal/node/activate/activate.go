@@ -10,9 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,10 +36,18 @@ type Request struct {
 	UID, GID int
 }
 
-// Node lists the disks and the open dm-crypt mappings of volumes.
+// Node lists the disks and the open dm-crypt mappings of volumes, and opens one for
+// reading.
 type Node interface {
 	Look(ctx context.Context) (inspect.Result, error)
+	Device(path string) (Device, error)
 	Mappings
+}
+
+// Device is an open disk, volume or mapping.
+type Device interface {
+	io.ReaderAt
+	io.Closer
 }
 
 // Mappings lists the open dm-crypt mappings of volumes.
@@ -51,6 +59,11 @@ type Mappings interface {
 type Host struct {
 	inspect.Node
 	crypt.Host
+}
+
+// Device opens a device for reading.
+func (Host) Device(path string) (Device, error) {
+	return os.Open(path) //nolint:gosec // what a look has found, or a mapping made from it
 }
 
 // Runner runs programs; Feed gives one something to read, which is how a key reaches it.
@@ -78,7 +91,7 @@ func Run(ctx context.Context, node Node, runner Runner, req Request) error {
 	if req.Mode == "lvm" {
 		err = lvm(ctx, node, runner, req, seen, data)
 	} else {
-		err = raw(ctx, runner, req, data)
+		err = raw(ctx, node, runner, req, data)
 	}
 	if err != nil {
 		return fmt.Errorf("activating osd.%d: %w", req.ID, err)
@@ -112,32 +125,19 @@ func Find(seen inspect.Result, req Request) (device.Found, error) {
 	return device.Found{}, errors.New(msg)
 }
 
-// raw writes the directory from the label. ceph-bluestore-tool does it without
-// a mon and without Python, so an OSD starts also while the mons are away.
-func raw(ctx context.Context, runner Runner, req Request, data device.Found) error {
-	block := filepath.Join(req.Dir, "block")
-	if err := relink(data.Path, block); err != nil {
-		return err
-	}
-	if _, err := runner.Run(ctx, "ceph-bluestore-tool", "prime-osd-dir", "--dev", data.Path, "--path", req.Dir, "--no-mon-config"); err != nil {
-		return err
-	}
-	whoami, err := os.ReadFile(filepath.Join(req.Dir, "whoami"))
-	if err != nil {
-		return fmt.Errorf("reading what the directory was written for: %w", err)
-	}
-	if got := strings.TrimSpace(string(whoami)); got != strconv.Itoa(req.ID) {
-		return fmt.Errorf("the directory was written for osd.%s", got)
-	}
-	if err := relink(data.Path, block); err != nil {
+// raw writes the directory from the label: no mon, no Python and no program of Ceph's is
+// needed, so an OSD starts also while the mons are away.
+func raw(ctx context.Context, node Node, runner Runner, req Request, data device.Found) error {
+	if err := prime(node, req, map[device.Role]string{device.RoleBlock: data.Path}); err != nil {
 		return err
 	}
 	if data.LabelSize > 0 && data.DeviceSize > data.LabelSize {
 		// The disk has grown. Opening the store costs seconds, so this is not done
 		// at every start.
-		_, err = runner.Run(ctx, "ceph-bluestore-tool", "bluefs-bdev-expand", "--path", req.Dir)
+		_, err := runner.Run(ctx, "ceph-bluestore-tool", "bluefs-bdev-expand", "--path", req.Dir)
+		return err
 	}
-	return err
+	return nil
 }
 
 // relink points link at target, replacing an older link and nothing else.

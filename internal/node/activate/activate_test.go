@@ -1,9 +1,12 @@
 package activate
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +18,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/label"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
 )
@@ -85,6 +89,38 @@ func (n *node) Open(lvs []request.LV) ([]crypt.Mapping, error) {
 	return open, nil
 }
 
+// Device is the OSD's data with its label, by the path that is linked in the end.
+func (n *node) Device(path string) (Device, error) {
+	if want := map[bool]string{false: "/dev/ceph-data/osd-block", true: "/dev/mapper/L-block"}[n.encrypted]; path != want {
+		n.t.Errorf("opened %s, not %s", path, want)
+	}
+	if n.label[0] == "none" {
+		return nothing{bytes.NewReader(make([]byte, label.Size))}, nil
+	}
+	return nothing{bytes.NewReader(labelOf(n.label))}, nil
+}
+
+// labelOf is the label of an OSD's data: id, uuid, cluster.
+func labelOf(l [3]string) []byte {
+	str := func(b []byte, s string) []byte {
+		return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
+	}
+	body := str(make([]byte, 16+8+8), "main")
+	meta := []string{"whoami", l[0], "ceph_fsid", l[2], "ready", "ready", "osd_key", "the-osds-own-key"}
+	body = binary.LittleEndian.AppendUint32(body, uint32(len(meta)/2))
+	for _, s := range meta {
+		body = str(body, s)
+	}
+	b := fmt.Appendf(nil, "bluestore block device\n%-36s\n\x02\x01", l[1])
+	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(body))), body...)
+	return append(b, make([]byte, label.Size-len(b))...)
+}
+
+// nothing is done when it is closed.
+type nothing struct{ io.ReaderAt }
+
+func (nothing) Close() error { return nil }
+
 func (n *node) Run(ctx context.Context, name string, args ...string) ([]byte, error) {
 	return n.Feed(ctx, nil, name, args...)
 }
@@ -119,12 +155,6 @@ func (n *node) Feed(_ context.Context, in []byte, name string, args ...string) (
 			break
 		}
 		n.open[args[slices.Index(args, "luksOpen")+2]] = !n.lies
-	case "ceph-bluestore-tool":
-		for i, file := range []string{"whoami", "fsid", "ceph_fsid"} {
-			if err := os.WriteFile(filepath.Join(n.dir, file), []byte(n.label[i]+"\n"), 0o600); err != nil {
-				return nil, err
-			}
-		}
 	}
 	return nil, nil
 }
@@ -150,7 +180,6 @@ func TestPlain(t *testing.T) {
 		want := []string{
 			"lvs --noheadings --options lv_tags ceph-data/osd-block",
 			"lvchange --activate y ceph-data/osd-block ceph-fast/osd-db-2",
-			"ceph-bluestore-tool prime-osd-dir --dev /dev/ceph-data/osd-block --path DIR --no-mon-config",
 		}
 		if diff := cmp.Diff(want, n.ran); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -158,6 +187,43 @@ func TestPlain(t *testing.T) {
 		if got, want := n.links(), "block -> /dev/ceph-data/osd-block, block.db -> /dev/ceph-fast/osd-db-2"; got != want {
 			t.Errorf("links %s, want %s", got, want)
 		}
+	}
+}
+
+// rawNode has an OSD on a whole disk, and starts it without any program: also when no mon
+// answers.
+type rawNode struct {
+	*node
+	found device.Found
+}
+
+func (n rawNode) Look(context.Context) (inspect.Result, error) {
+	return inspect.Result{Found: []device.Found{n.found}}, nil
+}
+
+func TestRaw(t *testing.T) {
+	n := newNode(t)
+	disk := device.Found{OSD: device.OSD{ID: 2, UUID: uuid, FSID: fsid, Role: device.RoleBlock}, Mode: "raw", Path: "/dev/ceph-data/osd-block", LabelSize: 5, DeviceSize: 5}
+	req := n.request()
+	req.Mode = "raw"
+	for range 2 {
+		if err := Run(t.Context(), rawNode{n, disk}, n, req); err != nil || len(n.ran) > 0 {
+			t.Fatalf("%v, ran %q", err, n.ran)
+		}
+	}
+	if got, want := n.links(), "block -> /dev/ceph-data/osd-block"; got != want {
+		t.Errorf("links %s, want %s", got, want)
+	}
+	if b, err := os.ReadFile(filepath.Join(n.dir, "whoami")); err != nil || string(b) != "2\n" {
+		t.Errorf("whoami: %q, %v", b, err)
+	}
+	disk.DeviceSize = 6
+	if err := Run(t.Context(), rawNode{n, disk}, n, req); err != nil || !slices.Equal(n.ran, []string{"ceph-bluestore-tool bluefs-bdev-expand --path DIR"}) {
+		t.Errorf("a disk that has grown: %v, ran %q", err, n.ran)
+	}
+	n.label[1] = "old"
+	if err := Run(t.Context(), rawNode{n, disk}, n, req); err == nil || !strings.Contains(err.Error(), "uuid old") {
+		t.Errorf("a disk that was swapped after the look: %v", err)
 	}
 }
 
@@ -173,7 +239,6 @@ func TestEncrypted(t *testing.T) {
 		"ceph --name client.osd-lockbox." + uuid + " --keyring DIR/RING --connect-timeout 60 config-key get dm-crypt/osd/" + uuid + "/luks",
 		"cryptsetup --key-file - --allow-discards luksOpen /dev/ceph-data/osd-block L-block",
 		"cryptsetup --key-file - --allow-discards luksOpen /dev/ceph-fast/osd-db-2 L-db --perf-no_read_workqueue --perf-no_write_workqueue",
-		"ceph-bluestore-tool prime-osd-dir --dev /dev/mapper/L-block --path DIR --no-mon-config",
 	}
 	if diff := cmp.Diff(want, n.ran); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -189,7 +254,7 @@ func TestEncrypted(t *testing.T) {
 	}
 	// Open mappings serve as they are, without a mon.
 	n.ran, n.fail = nil, "ceph "
-	if err := Run(t.Context(), n, n, n.request()); err != nil || len(n.ran) != 3 {
+	if err := Run(t.Context(), n, n, n.request()); err != nil || len(n.ran) != 2 {
 		t.Errorf("with open mappings: %v, ran %q", err, n.ran)
 	}
 }
@@ -279,16 +344,16 @@ func TestFailures(t *testing.T) {
 		"another id":                 {func(_ *node, r *Request) { r.ID = 7 }, "holds osd.2"},
 		"another mode":               {func(_ *node, r *Request) { r.Mode = "raw" }, "no disk of this node"},
 		"no uuid":                    {func(_ *node, r *Request) { r.UUID = "" }, "must all be known"},
-		"the label is of another id": {func(n *node, _ *Request) { n.label[0] = "3" }, "its whoami is 3"},
-		"the label is of another":    {func(n *node, _ *Request) { n.label[1] = "old" }, "its fsid is old"},
-		"the label is of a stranger": {func(n *node, _ *Request) { n.label[2] = "x" }, "its ceph_fsid is x"},
+		"the label is of another id": {func(n *node, _ *Request) { n.label[0] = "3" }, "the label is of another OSD: osd.3,"},
+		"the label is of another":    {func(n *node, _ *Request) { n.label[1] = "old" }, "uuid old"},
+		"the label is of a stranger": {func(n *node, _ *Request) { n.label[2] = "x" }, "cluster x"},
 		"no tags":                    {func(n *node, _ *Request) { n.fail = "lvs" }, "reading the tags"},
 		"no devices":                 {func(n *node, _ *Request) { n.fail = "lvchange" }, "activating the volumes"},
 		"no lockbox":                 {func(n *node, _ *Request) { n.encrypted, n.tags = true, "ceph.encrypted=1" }, "key to its lockbox"},
 		"the mons are away":          {func(n *node, _ *Request) { n.encrypted, n.fail = true, "ceph --name" }, "asking the mons"},
 		"another key":                {func(n *node, _ *Request) { n.encrypted, n.fail = true, "cryptsetup" }, "the key does not fit"},
 		"not opened":                 {func(n *node, _ *Request) { n.encrypted, n.lies = true, true }, "there is no mapping"},
-		"no label":                   {func(n *node, _ *Request) { n.fail = "ceph-bluestore-tool" }, "exit status 2"},
+		"no label":                   {func(n *node, _ *Request) { n.label[0] = "none" }, "no BlueStore label"},
 		"a file in the link's place": {func(n *node, _ *Request) {
 			n.fail = "none"
 			if err := errors.Join(os.MkdirAll(n.dir, 0o700), os.WriteFile(filepath.Join(n.dir, "block"), nil, 0o600)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/crypt"
 	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/inspect"
+	"github.com/castellan-storage/castellan/internal/node/label"
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/run"
 	"github.com/castellan-storage/castellan/internal/node/volume"
@@ -71,7 +72,12 @@ func lvm(ctx context.Context, node Node, runner Runner, req Request, seen inspec
 			return err
 		}
 	}
-	return prime(ctx, runner, req, paths)
+	for _, name := range links() { // an earlier start may have had a part that is gone
+		if err := unlink(filepath.Join(req.Dir, name)); err != nil {
+			return err
+		}
+	}
+	return prime(node, req, paths)
 }
 
 // readTags reads the tags of the OSD's data volume. One of them is the key to its
@@ -250,19 +256,16 @@ func fetchKey(ctx context.Context, runner Runner, dir, uuid, lockbox string) (st
 	return key, nil
 }
 
-// prime writes the directory from the label of the data and links the parts.
-func prime(ctx context.Context, runner Runner, req Request, paths map[device.Role]string) error {
-	// ceph-bluestore-tool would write through links that an earlier start has left.
-	for _, name := range links() {
-		if err := unlink(filepath.Join(req.Dir, name)); err != nil {
-			return err
-		}
+// prime writes the directory from the label of the data and links the parts. Whose it is
+// the label says: what led here, such as tags, can be wrong.
+func prime(node Node, req Request, paths map[device.Role]string) error {
+	dev, err := node.Device(paths[device.RoleBlock])
+	if err != nil {
+		return fmt.Errorf("opening the OSD's device: %w", err)
 	}
-	if _, err := runner.Run(ctx, "ceph-bluestore-tool", "prime-osd-dir", "--dev", paths[device.RoleBlock], "--path", req.Dir, "--no-mon-config"); err != nil {
-		return err
-	}
-	if err := check(req); err != nil {
-		return err
+	defer func() { _ = dev.Close() }()
+	if err := label.WriteDir(dev, req.Dir, req.own); err != nil {
+		return fmt.Errorf("%s: %w", paths[device.RoleBlock], err)
 	}
 	for role, path := range paths {
 		if err := relink(path, filepath.Join(req.Dir, links()[role])); err != nil {
@@ -272,16 +275,10 @@ func prime(ctx context.Context, runner Runner, req Request, paths map[device.Rol
 	return nil
 }
 
-// check reads for whom the directory was written: tags can be wrong, the label is not.
-func check(req Request) error {
-	for file, want := range map[string]string{"whoami": strconv.Itoa(req.ID), "fsid": req.UUID, "ceph_fsid": req.FSID} {
-		b, err := os.ReadFile(filepath.Join(req.Dir, file)) //nolint:gosec // a fixed file of the OSD's directory
-		if err != nil {
-			return fmt.Errorf("reading what the directory was written for: %w", err)
-		}
-		if got := strings.TrimSpace(string(b)); got != want {
-			return fmt.Errorf("the directory was written for another OSD: its %s is %s, not %s", file, got, want)
-		}
+// own says that a label is of the OSD that is asked for.
+func (req Request) own(l label.Label) error {
+	if l.ID != req.ID || l.UUID != req.UUID || l.FSID != req.FSID {
+		return fmt.Errorf("the label is of another OSD: osd.%d, uuid %s, cluster %s", l.ID, l.UUID, l.FSID)
 	}
 	return nil
 }

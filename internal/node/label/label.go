@@ -2,8 +2,8 @@
 // which OSD of which cluster it belongs to. It is how an OSD's disk is
 // recognised, whatever name the kernel has given it today.
 //
-// It only reads, never writes, and it drops the OSD's key, which the label
-// holds too.
+// It never writes to a device, and the OSD's key, which the label holds too, leaves it
+// only as the file in the OSD's directory (WriteDir).
 package label
 
 import (
@@ -53,8 +53,14 @@ func (l Label) Data() bool { return l.Description == "main" }
 
 // Parse reads a label from the first Size bytes of a device.
 func Parse(block []byte) (Label, error) {
+	l, _, err := parse(block)
+	return l, err
+}
+
+// parse also gives the values of the label by name. The OSD's key is one of them.
+func parse(block []byte) (Label, map[string]string, error) {
 	if len(block) < len(magic)+37 || string(block[:len(magic)]) != magic {
-		return Label{}, ErrNone
+		return Label{}, nil, ErrNone
 	}
 	l := Label{UUID: string(block[len(magic) : len(magic)+36]), ID: -1}
 	r := reader{b: block[len(magic)+37:]}
@@ -71,33 +77,39 @@ func Parse(block []byte) (Label, error) {
 	l.Description = r.str()
 	meta := map[string]string{}
 	for n := r.u32(); n > 0 && r.err == nil; n-- {
-		k, v := r.str(), r.str()
-		if k != "osd_key" {
-			meta[k] = v
-		}
+		k := r.str()
+		meta[k] = r.str()
 	}
 	if r.err != nil {
-		return Label{}, fmt.Errorf("reading the BlueStore label: %w", r.err)
+		return Label{}, nil, fmt.Errorf("reading the BlueStore label: %w", r.err)
 	}
 	l.FSID, l.Ready = meta["ceph_fsid"], strings.TrimSpace(meta["ready"]) == "ready"
 	if who, ok := meta["whoami"]; ok {
 		id, err := strconv.Atoi(strings.TrimSpace(who))
 		if err != nil || id < 0 {
-			return Label{}, fmt.Errorf("reading the BlueStore label: whoami is %q", who)
+			return Label{}, nil, fmt.Errorf("reading the BlueStore label: whoami is %q", who)
 		}
 		l.ID = id
 	}
-	return l, nil
+	return l, meta, nil
 }
 
 // Read reads the label of an open device.
 func Read(dev io.ReaderAt) (Label, error) {
+	block, err := head(dev)
+	if err != nil {
+		return Label{}, err
+	}
+	return Parse(block)
+}
+
+func head(dev io.ReaderAt) ([]byte, error) {
 	block := make([]byte, Size)
 	n, err := dev.ReadAt(block, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return Label{}, fmt.Errorf("reading the first %d bytes: %w", Size, err)
+		return nil, fmt.Errorf("reading the first %d bytes: %w", Size, err)
 	}
-	return Parse(block[:n])
+	return block[:n], nil
 }
 
 // reader takes Ceph's encoding apart: little endian, strings with a length.
