@@ -39,7 +39,7 @@ type Controller struct {
 
 // Options of the controller for kit.Register.
 func Options() kit.Options {
-	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), When: access.When(), Owns: []kit.Object{&corev1.Secret{}}}
+	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), When: access.When(), Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: kube.Named(RecordSecret)}
 }
 
 // Seen is everything that the plan needs to know.

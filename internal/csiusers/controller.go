@@ -66,7 +66,7 @@ type Controller struct {
 func Options(kinds bool) kit.Options {
 	o := kit.Options{
 		Name: "csi-users", Report: kit.SubjectReport("CSI"), When: access.When(), AdoptFrom: sets.New("rook"),
-		Owns: []kit.Object{&corev1.Secret{}},
+		Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: kube.Named("rook-csi-"),
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: onlyMons},
 			{Object: &cephv1.CephRBDMirror{}, Map: kube.ToAll(&cephv1.CephClusterList{}), When: kube.SpecChanged()},

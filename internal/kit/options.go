@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/castellan-storage/castellan/internal/kube"
 )
 
 // Env is what all controllers of a process share. EnvOf makes it from a manager.
@@ -52,6 +54,9 @@ type Options struct {
 	// Owns are kinds whose objects carry an owner reference to the driving object (not
 	// for Keyed controllers).
 	Owns []Object
+	// OwnsNamed narrows Owns to the objects whose name it is true for: all controllers of
+	// an object own through it, and what others keep leads to no pass. nil passes all.
+	OwnsNamed func(name string) bool
 	// Watches are all other kinds that lead to a pass.
 	Watches []Watch
 	// Sources are sources other than kinds (channels). They must give Requests.
@@ -77,6 +82,14 @@ type Options struct {
 	// AdoptFrom are field managers whose fields are taken over when an object is first
 	// applied ("rook"), so that fields no longer wanted can be removed.
 	AdoptFrom sets.Set[string]
+}
+
+// OwnsWhen filters the events of Owns.
+func (o Options) OwnsWhen() predicate.Predicate {
+	if o.OwnsNamed == nil {
+		return kube.Changed()
+	}
+	return predicate.And(kube.Changed(), predicate.NewPredicateFuncs(func(obj client.Object) bool { return o.OwnsNamed(obj.GetName()) }))
 }
 
 // Report names the conditions by which kit tells how a pass ended. An empty name

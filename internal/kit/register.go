@@ -60,7 +60,7 @@ func Register[T Object, S any](mgr ctrl.Manager, env Env, ctl Controller[T, S], 
 		}
 		b = b.For(ctl.New(), builder.WithPredicates(when))
 		for _, owned := range opt.Owns {
-			b = b.Owns(owned, builder.MatchEveryOwner, builder.WithPredicates(kube.Changed()))
+			b = b.Owns(owned, builder.MatchEveryOwner, builder.WithPredicates(opt.OwnsWhen()))
 		}
 	} else if len(opt.Owns) > 0 {
 		return fmt.Errorf("registering %s: a keyed controller cannot have Owns, only Watches", opt.Name)

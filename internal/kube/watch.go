@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,6 +99,16 @@ func OnlyApp(app string, next MapFunc) MapFunc {
 			return nil
 		}
 		return next(ctx, cache, obj)
+	}
+}
+
+// Named says of a name whether it is one of names, or begins with one of them that ends
+// in a dash.
+func Named(names ...string) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(names, func(n string) bool {
+			return name == n || strings.HasSuffix(n, "-") && strings.HasPrefix(name, n)
+		})
 	}
 }
 

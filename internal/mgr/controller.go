@@ -54,8 +54,10 @@ func Options() kit.Options {
 	return kit.Options{
 		Name:   "mgr",
 		Report: kit.SubjectReport("Mgr"), When: access.When(), AdoptFrom: pods.FormerOperators(),
-		Owns:    []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
-		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.Changed(), Map: kube.OnlyApp(spec.App, kube.ToAll(&cephv1.CephClusterList{}))}},
+		Owns:      []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
+		OwnsNamed: kube.Named(spec.App, spec.App+"-", PasswordSecret),
+		// Of pods only labels are read: whether a mgr is up, its Deployment and Ceph say.
+		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.SpecChanged(), Map: kube.OnlyApp(spec.App, kube.ToAll(&cephv1.CephClusterList{}))}},
 	}
 }
 

@@ -52,8 +52,10 @@ func Options() kit.Options {
 		Name:   "mon",
 		Report: kit.SubjectReport("Mon"), When: access.When(), AdoptFrom: pods.FormerOperators(),
 		Owns: []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.ConfigMap{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}, &discoveryv1.EndpointSlice{}},
+		// identity, keyring, list, Deployments, Services and budget; what clients are told.
+		OwnsNamed: kube.Named(spec.App, spec.App+"-", "rook-ceph-mons-keyring", endpoints.Secret, endpoints.Service, endpoints.Service+"-"),
 		Watches: []kit.Watch{
-			{Object: &corev1.Pod{}, Map: kube.OnlyApp(spec.App, byLabel), When: kube.Changed()},
+			{Object: &corev1.Pod{}, Map: kube.OnlyApp(spec.App, byLabel), When: podChanged()},
 			{Object: &corev1.Node{}, Map: byLabel, When: nodeChanged()},
 		},
 	}

@@ -21,6 +21,7 @@ import (
 	cephmon "github.com/castellan-storage/castellan/internal/ceph/mon"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
+	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/mon/plan"
 	"github.com/castellan-storage/castellan/internal/mon/spec"
@@ -37,6 +38,16 @@ func nodeChanged() predicate.Predicate {
 		return !okA || !okB || nodeReady(a) != nodeReady(b) || a.Spec.Unschedulable != b.Spec.Unschedulable ||
 			!maps.Equal(a.Labels, b.Labels) || len(a.Spec.Taints) != len(b.Spec.Taints)
 	}}
+}
+
+// podChanged passes what is read of a mon's pod or a canary: where it is, whether it is
+// ready or refused, its labels and notes, its end. A kubelet reports each step of a start.
+func podChanged() predicate.Predicate {
+	return predicate.Or(kube.SpecChanged(), predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		a, okA := e.ObjectOld.(*corev1.Pod)
+		b, okB := e.ObjectNew.(*corev1.Pod)
+		return !okA || !okB || a.Spec.NodeName != b.Spec.NodeName || ready(a) != ready(b) || refused(a) != refused(b)
+	}})
 }
 
 // build makes the object builder's view of a mon.

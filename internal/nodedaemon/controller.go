@@ -56,9 +56,10 @@ type Controller struct {
 func Options() kit.Options {
 	toAll := kube.ToAll(&cephv1.CephClusterList{})
 	return kit.Options{
-		Name:   "nodedaemon",
-		Report: kit.Report{Ready: Condition, Shared: true},
-		Owns:   []kit.Object{&appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}, &batchv1.CronJob{}, &corev1.Service{}},
+		Name:      "nodedaemon",
+		Report:    kit.Report{Ready: Condition, Shared: true},
+		Owns:      []kit.Object{&appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}, &batchv1.CronJob{}, &corev1.Service{}},
+		OwnsNamed: kube.Named(spec.CrashApp+"-", spec.ExporterApp, spec.ExporterApp+"-", spec.CrashSecret, spec.FactsApp),
 		Watches: []kit.Watch{
 			{Object: &corev1.Pod{}, When: podMoved(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
 				if app := obj.GetLabels()["app"]; !isDaemon(app) && app != spec.FactsApp {

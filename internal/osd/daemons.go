@@ -36,7 +36,7 @@ func DaemonOptions() kit.Options {
 	return kit.Options{
 		Name:   "osd",
 		Report: kit.SubjectReport("OSD"), When: access.When(), AdoptFrom: pods.FormerOperators(),
-		Owns: []kit.Object{&appsv1.Deployment{}},
+		Owns: []kit.Object{&appsv1.Deployment{}}, OwnsNamed: kube.Named(spec.App + "-"),
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},

@@ -69,7 +69,7 @@ func ProvisionOptions() kit.Options {
 	return kit.Options{
 		Name:   "osd-provision",
 		Report: kit.SubjectReport("Provisioning"), When: access.When(), AdoptFrom: pods.FormerOperators(),
-		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}},
+		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}}, OwnsNamed: kube.Named(spec.App+"-", spec.BootstrapSecret),
 		Watches: []kit.Watch{
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},

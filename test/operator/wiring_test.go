@@ -51,7 +51,7 @@ func wakes(ctx context.Context, c client.Client, ctl Controller, cl *cephv1.Ceph
 	}
 	for _, o := range ctl.Options.Owns {
 		owned := slices.ContainsFunc(u.ObjectNew.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == cl.UID })
-		if owned && kit.KindOf(o) == kind && kube.Changed().Update(u) {
+		if owned && kit.KindOf(o) == kind && ctl.Options.OwnsWhen().Update(u) {
 			return true
 		}
 	}
@@ -88,6 +88,13 @@ func TestWiring(t *testing.T) {
 	monPod := &corev1.Pod{ObjectMeta: meta("rook-ceph-mon-a-1", map[string]string{"app": "rook-ceph-mon", "mon": "a", "rook_cluster": ns, "ceph_daemon_type": "mon", "ceph_daemon_id": "a"}, nil)}
 	endpoints := &corev1.ConfigMap{ObjectMeta: meta("rook-ceph-mon-endpoints", nil, owner)}
 	report := &corev1.ConfigMap{ObjectMeta: meta("rook-ceph-osd-n1-status", map[string]string{"app": "rook-ceph-osd", "node": "n1", "rook_cluster": ns}, nil)}
+	mgrs := &appsv1.Deployment{ObjectMeta: meta("rook-ceph-mgr-a", map[string]string{"app": "rook-ceph-mgr", "mgr": "a"}, owner)}
+	mons := &appsv1.Deployment{ObjectMeta: meta("rook-ceph-mon-a", map[string]string{"app": "rook-ceph-mon", "mon": "a"}, owner)}
+	mgrPod := &corev1.Pod{ObjectMeta: meta("rook-ceph-mgr-a-1", map[string]string{"app": "rook-ceph-mgr", "mgr": "a", "mgr_role": "active", "rook_cluster": ns}, nil)}
+	secret := func(name string) *corev1.Secret { return &corev1.Secret{ObjectMeta: meta(name, nil, owner)} }
+	mgrKey, password, csiKey, bootstrap, record := secret("rook-ceph-mgr-a-keyring"), secret("rook-ceph-dashboard-password"), secret("rook-csi-rbd-node"), secret("rook-ceph-bootstrap-osd-keyring"), secret("rook-ceph-config-record")
+	crashKey, monKey, clients := secret("rook-ceph-crash-collector-keyring"), secret("rook-ceph-mons-keyring"), secret("rook-ceph-config")
+	changed := func(o client.Object) { o.(*corev1.Secret).Data = map[string][]byte{"key": []byte("x")} }
 	foreign := &corev1.ConfigMap{ObjectMeta: meta("of-a-user", nil, nil)}
 
 	for _, e := range []struct {
@@ -103,7 +110,30 @@ func TestWiring(t *testing.T) {
 		{"an OSD is asked to be replaced", osd, func(o client.Object) {
 			o.SetAnnotations(map[string]string{"osd.rook.io/replace": "yes-really-replace-osd-3"})
 		}, []string{"osd", "osd-replace", "osd-replacements"}, []string{"disruption", "config", "csi-users"}},
-		{"an OSD comes up", osd, func(o client.Object) { o.(*appsv1.Deployment).Status.ReadyReplicas = 1 }, []string{"osd", "disruption", "osd-settings"}, []string{"osd-replace", "osd-replacements"}},
+		{"an OSD comes up", osd, func(o client.Object) { o.(*appsv1.Deployment).Status.ReadyReplicas = 1 }, []string{"osd", "disruption", "osd-settings"}, []string{"osd-replace", "osd-replacements", "mon", "mgr", "nodedaemon", "cluster"}},
+		{"a mgr comes up", mgrs, func(o client.Object) { o.(*appsv1.Deployment).Status.ReadyReplicas = 1 }, []string{"mgr"}, []string{"mon", "osd", "nodedaemon", "cluster"}},
+		{"a mon comes up", mons, func(o client.Object) { o.(*appsv1.Deployment).Status.ReadyReplicas = 1 }, []string{"mon"}, []string{"mgr", "osd", "nodedaemon", "cluster"}},
+		{"a mon's pod is initialized", monPod, func(o client.Object) {
+			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodInitialized, Status: corev1.ConditionTrue}}
+		}, nil, []string{"mon", "mgr"}},
+		{"a mon's pod is ready", monPod, func(o client.Object) {
+			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}, []string{"mon"}, []string{"mgr"}},
+		{"a mon has no place", monPod, func(o client.Object) {
+			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/3 nodes"}}
+		}, []string{"mon"}, nil},
+		{"a mgr is ready", mgrPod, func(o client.Object) {
+			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}, nil, []string{"mon", "mgr"}},
+		{"a mgr's label is lost", mgrPod, func(o client.Object) { delete(o.GetLabels(), "mgr_role") }, []string{"mgr"}, []string{"mon"}},
+		{"the key of a mgr", mgrKey, changed, []string{"mgr"}, []string{"mon", "osd", "osd-provision", "config", "csi-users", "nodedaemon"}},
+		{"the dashboard's password", password, changed, []string{"mgr"}, []string{"mon", "osd-provision", "config", "csi-users", "nodedaemon"}},
+		{"the key of a CSI user", csiKey, changed, []string{"csi-users"}, []string{"mon", "mgr", "osd-provision", "config", "nodedaemon"}},
+		{"the key that OSDs are made with", bootstrap, changed, []string{"osd-provision"}, []string{"mon", "mgr", "config", "csi-users", "nodedaemon"}},
+		{"the record of settings", record, changed, []string{"config"}, []string{"mon", "mgr", "osd-provision", "csi-users", "nodedaemon"}},
+		{"the key of crash collectors", crashKey, changed, []string{"nodedaemon"}, []string{"mon", "mgr", "osd-provision", "config", "csi-users"}},
+		{"the mons' keyring", monKey, changed, []string{"cluster", "mon"}, []string{"mgr", "osd-provision", "config", "csi-users", "nodedaemon"}},
+		{"what clients are told of the mons", clients, changed, []string{"mon"}, []string{"mgr", "osd-provision", "config", "csi-users", "nodedaemon"}},
 		{"a prepare Job ends", job, func(o client.Object) { o.(*batchv1.Job).Status.Succeeded = 1 }, []string{"osd-provision"}, []string{"mon", "disruption"}},
 		{"a node is cordoned", node, func(o client.Object) { o.(*corev1.Node).Spec.Unschedulable = true }, []string{"disruption"}, []string{"osd-settings", "config", "csi-users"}},
 		{"a node's kubelet reports", node, func(o client.Object) {
