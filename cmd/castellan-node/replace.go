@@ -105,6 +105,7 @@ func replaceOSD(ctx context.Context, req request.Replace) error {
 		Keys: runner,
 	}
 	out, err := renew.Run(ctx, node, runner, req, time.Now)
+	out.Attempt = req.Attempt
 	if b, jerr := json.MarshalIndent(out.Replaced, "", " "); jerr == nil {
 		fmt.Println(string(b))
 	}

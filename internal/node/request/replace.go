@@ -48,6 +48,8 @@ type Replace struct {
 	OSD       int               `json:"osd"`
 	// OldUUID is the uuid of the OSD that was destroyed.
 	OldUUID string `json:"oldUUID"`
+	// Attempt is the number of this one, which the answer repeats.
+	Attempt int `json:"attempt,omitempty"`
 	// Device is the new disk; its serial must be Serial, unless that is empty.
 	Device string `json:"device"`
 	Serial string `json:"serial,omitempty"`

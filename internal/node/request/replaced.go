@@ -61,6 +61,8 @@ const (
 type Replaced struct {
 	OSD     int    `json:"osd"`
 	OldUUID string `json:"oldUUID"`
+	// Attempt is the request's; 0 from a node that does not know of it.
+	Attempt int `json:"attempt,omitempty"`
 	// UUID is the new OSD's; empty unless one was made.
 	UUID    string `json:"uuid,omitempty"`
 	Device  string `json:"device"`

@@ -55,6 +55,8 @@ type Command struct {
 	ID    int
 	// Weight for Reweight and Weigh.
 	Weight float64
+	// Void: Reclaim or Purge of what cannot have data, without Ceph's own check.
+	Void bool
 }
 
 // String implements kit.Action.
@@ -153,7 +155,8 @@ func effect(cl *cephv1.CephCluster, seen Seen, a plan.Action) kit.Plan {
 	e := effects{cl: cl, seen: seen, a: a, still: still}
 	switch a.Kind {
 	case plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Show, plan.TooLate, plan.Remember, plan.Claim,
-		plan.Failure, plan.Lost, plan.Handover, plan.Complete, plan.Drop, plan.Release, plan.Halt, plan.Stop, plan.Mourn, plan.Revive, plan.Bury:
+		plan.Failure, plan.Lost, plan.Handover, plan.Complete, plan.Drop, plan.Release, plan.Halt, plan.Stop, plan.Mourn, plan.Revive, plan.Bury,
+		plan.Unclosed, plan.Unzapped, plan.Tell:
 		return e.mark()
 	case plan.Enlist:
 		return e.enlist()
@@ -293,6 +296,21 @@ func (e effects) mark() kit.Plan {
 		keep(note)
 		p.What = "noting a failed attempt"
 		return e.told(p, true, "OSDReplaceFailed", e.a.Message)
+	case plan.Unclosed:
+		note.Unclosed = note.Unclosed.Next(string(e.seen.Jobs.close.GetUID()))
+		keep(note)
+		p.What = "noting that mappings could not be closed"
+		return e.told(p, true, "OSDReplaceFailed", e.a.Message)
+	case plan.Unzapped:
+		note.Unzapped = note.Unzapped.Next(string(e.seen.Jobs.zap.GetUID()))
+		keep(note)
+		p.What = "noting that volumes could not be wiped"
+		return e.told(p, true, "OSDReplaceFailed", e.a.Message)
+	case plan.Tell:
+		note.Told = s.Taken
+		keep(note)
+		p.What = "noting what is in the slot"
+		return e.told(p, true, "OSDReplaceWarning", e.a.Message)
 	case plan.Lost:
 		note.SlotLost = true
 		keep(note)
@@ -362,10 +380,12 @@ func (e effects) command() kit.Plan {
 		c.Weight = s.Weigh
 		return e.told(c, false, "OSDReplaceWeight", e.a.Message)
 	case plan.Reclaim:
+		c.Void = s.Safety != plan.Safe
 		confirmed.Check = Still{For: plan.Reclaim, ID: s.ID, UUID: s.UUID, Namespace: e.still.Namespace, Name: e.still.Name, UID: e.still.UID}
 		confirmed.Then = c
 		return e.told(confirmed, true, "OSDReplaceFailed", e.a.Message)
 	case plan.Purge:
+		c.Void = s.Safety != plan.Safe
 		confirmed.Then = c
 		return e.told(confirmed, true, "OSDReplaceAbandoned", "the slot is purged, as "+spec.AbandonAnnotation+" confirms")
 	case plan.Reweight:
@@ -473,10 +493,18 @@ func (c *Controller) command(ctx context.Context, cl *cephv1.CephCluster, a Comm
 		return osds.Down(ctx, a.ID)
 	case plan.Reweight:
 		return osds.Reweight(ctx, a.ID, a.Weight)
-	case plan.Destroy, plan.Reclaim:
+	case plan.Reclaim:
+		if a.Void {
+			return refused(osds.DestroyUnchecked(ctx, a.ID))
+		}
+		return refused(osds.Destroy(ctx, a.ID))
+	case plan.Destroy:
 		// Without the flag that skips it, the mgr makes its own check once more.
 		return refused(osds.Destroy(ctx, a.ID))
 	case plan.Purge:
+		if a.Void {
+			return refused(osds.PurgeUnchecked(ctx, a.ID))
+		}
 		return refused(osds.Purge(ctx, a.ID))
 	case plan.Force:
 		return refused(osds.DestroyUnchecked(ctx, a.ID))
@@ -591,7 +619,7 @@ func (c *Controller) noPods(ctx context.Context, s Still, d *appsv1.Deployment) 
 	if err != nil {
 		return nil, err
 	}
-	if state, _ := closeState(job, s.UUID, d.Generation, kit.Now(ctx)); state != plan.Succeeded {
+	if state, _ := closeState(job, s.UUID, d.Generation, 0, kit.Now(ctx)); state != plan.Succeeded {
 		return no("it is not proven that the dm-crypt mappings are closed"), nil
 	}
 	return nil, nil
@@ -629,7 +657,7 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 			return nil, nil // that it is not safe is what the user has accepted
 		}
 	case plan.Reclaim:
-		if !same || !o.New() || bool(o.Up) || o.UpFrom > 0 && o.UUID != s.UUID {
+		if !same || !o.New() || bool(o.Up) {
 			return no("osd.%d is not an OSD that was never started", s.ID), nil
 		}
 	case plan.Purge:
@@ -662,6 +690,11 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 	safety, err := osds.Safety(ctx, s.ID)
 	if err != nil {
 		return nil, fmt.Errorf("asking whether osd.%d is safe to destroy: %w", s.ID, err)
+	}
+	if (s.For == plan.Reclaim || s.For == plan.Purge) && safety.Exists && !safety.Safe && !safety.Up {
+		if nothing, err := void(ctx, osds, o); err != nil || nothing {
+			return nil, err
+		}
 	}
 	if !safety.Exists || !safety.Safe || s.For != plan.Stop && safety.Up {
 		return &kit.Wait{Reason: "NotSafeToDestroy", Message: fmt.Sprintf("osd.%d is not safe to destroy: %s", s.ID, safety.Why), For: time.Second}, nil

@@ -35,6 +35,11 @@ const (
 	// retryFirst and retryLast bound when a failed Job is tried again.
 	retryFirst = 30 * time.Second
 	retryLast  = 10 * time.Minute
+	// unreportedTries bounds the pause after attempts of which nothing is known: that of
+	// the second try, one minute.
+	unreportedTries = 2
+	// hungAfter is how long after its end was due a pod counts as hanging.
+	hungAfter = time.Minute
 )
 
 // generationAnnotation on a closing Job is the Deployment's generation: a change of
@@ -74,8 +79,8 @@ func (v *view) jobsOf(id int, node string) jobs {
 	return j
 }
 
-// closeState says what a closing Job proves now.
-func closeState(j *batchv1.Job, uuid string, generation int64, now time.Time) (plan.JobState, string) {
+// closeState says what a closing Job proves now; tries is how many have failed.
+func closeState(j *batchv1.Job, uuid string, generation int64, tries int, now time.Time) (plan.JobState, string) {
 	if j == nil {
 		return plan.NoJob, ""
 	}
@@ -92,10 +97,23 @@ func closeState(j *batchv1.Job, uuid string, generation int64, now time.Time) (p
 		return plan.Succeeded, ""
 	case ok:
 		return plan.Expired, ""
-	case now.Sub(at) < retryFirst:
+	case now.Sub(at) < backOff(tries):
 		return plan.Failed, jobMessage(j)
 	}
 	return plan.Retry, jobMessage(j)
+}
+
+// failing says of a Job that has failed whether the note does not count it yet, and when the
+// next is due.
+func failing(j *batchv1.Job, s plan.JobState, counted *plan.Failures) (uncounted bool, retry time.Time) {
+	if s != plan.Failed && s != plan.Retry {
+		return false, time.Time{}
+	}
+	at, ok, _ := kube.JobEnd(j)
+	if ok {
+		return false, time.Time{} // it is done again because its proof is old
+	}
+	return !counted.Counted(string(j.UID)), at.Add(backOff(counted.Tries()))
 }
 
 // jobState says how far another Job is; tries is how often it was tried.
@@ -119,6 +137,14 @@ func jobState(j *batchv1.Job, uuid string, tries int, now time.Time) (plan.JobSt
 		return plan.Failed, jobMessage(j)
 	}
 	return plan.Retry, jobMessage(j)
+}
+
+// endOfJob is kube.JobEnd of a Job that may be nil.
+func endOfJob(j *batchv1.Job) (at time.Time, ok, ended bool) {
+	if j == nil {
+		return time.Time{}, false, false
+	}
+	return kube.JobEnd(j)
 }
 
 func backOff(tries int) time.Duration {
@@ -148,28 +174,42 @@ func (v *view) lingers(app, uuid string) bool {
 	})
 }
 
-// said is what the last pod of a Job has left as its message.
+// hung says which pods of Jobs for an OSD were to end and have not, long after: their
+// programs hang in the kernel, and a Job does not count as ended before its pods are gone.
+func (v *view) hung(uuid string) (what, hint string) {
+	for _, p := range v.pods {
+		if p.Labels[spec.UUIDLabel] != uuid || !slices.Contains([]string{spec.CloseApp, spec.MakeApp, spec.ZapApp}, p.Labels["app"]) {
+			continue
+		}
+		if p.DeletionTimestamp == nil || v.now.Sub(p.DeletionTimestamp.Time) < hungAfter || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		return fmt.Sprintf("the pod %s on node %s was to end at %s and has not", p.Name, p.Spec.NodeName, p.DeletionTimestamp.UTC().Format("15:04:05 UTC")),
+			"a program of it hangs in the kernel, which waits for a disk that does not answer: dmesg on that node names it; pull that disk, or restart the node"
+	}
+	return "", ""
+}
+
+// said is what the last pod of a Job that has left a message says. The very last may have
+// been cut off by the Job's deadline.
 func (v *view) said(j *batchv1.Job) string {
 	if j == nil {
 		return ""
 	}
-	var last *corev1.Pod
+	var at metav1.Time
+	message := ""
 	for i := range v.pods {
 		p := &v.pods[i]
-		owned := slices.ContainsFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == j.UID })
-		if owned && (last == nil || last.CreationTimestamp.Before(&p.CreationTimestamp)) {
-			last = p
+		if !slices.ContainsFunc(p.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == j.UID }) || p.CreationTimestamp.Before(&at) {
+			continue
+		}
+		for _, s := range p.Status.ContainerStatuses {
+			if t := s.State.Terminated; t != nil && t.ExitCode != 0 && t.Message != "" {
+				at, message = p.CreationTimestamp, bounded(strings.TrimSpace(t.Message), 400)
+			}
 		}
 	}
-	if last == nil {
-		return ""
-	}
-	for _, s := range last.Status.ContainerStatuses {
-		if t := s.State.Terminated; t != nil && t.ExitCode != 0 && t.Message != "" {
-			return bounded(strings.TrimSpace(t.Message), 400)
-		}
-	}
-	return ""
+	return message
 }
 
 // build makes the Job of a step; nil for steps that make none.
@@ -207,7 +247,7 @@ func (j jobs) replaceRequest(seen Seen) request.Replace {
 	note, s := seen.State.Note, seen.State
 	r := request.Replace{
 		Namespace: seen.Cluster.Namespace, Node: note.Node, ConfigMap: spec.StatusMap(note.Node), FSID: seen.Cluster.FSID, MonHost: j.monHost,
-		OSD: s.ID, OldUUID: note.UUID, Device: s.Note.Attempt.Device, Serial: s.Note.Attempt.Serial,
+		OSD: s.ID, OldUUID: note.UUID, Attempt: s.Note.Attempt.Number, Device: s.Note.Attempt.Device, Serial: s.Note.Attempt.Serial,
 		Mode: note.Record.Mode, Encrypted: note.Record.Encrypted, DB: plan.LV(note.Record.DB), WAL: plan.LV(note.Record.WAL),
 		DeviceClass: note.Before.Class, AllowLoop: j.allowLoop,
 	}

@@ -386,7 +386,7 @@ func (b *Base) enlist(ctx context.Context, v *view, mine *plan.Note, id int) (*e
 		return nil, why, nil
 	}
 	n := v.note(id, rec, c)
-	n.Set, n.Accepted = mine.Set, mine.Accepted
+	n.Set, n.Accepted, n.Whole = mine.Set, mine.Accepted, mine.Whole
 	return &enlisted{Deployment: d, Note: n}, "", nil
 }
 

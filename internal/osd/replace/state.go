@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,10 +14,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/crush"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/ceph/pg"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/node/device"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/provision"
 	"github.com/castellan-storage/castellan/internal/node/request"
@@ -152,17 +155,25 @@ func ready(n *corev1.Node) bool {
 // node reads what the node has reported and done.
 func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	note := s.Note
-	s.Close, s.CloseProblem = closeState(j.close, note.UUID, d.Generation, v.now)
+	s.Close, s.CloseProblem = closeState(j.close, note.UUID, d.Generation, note.Unclosed.Tries(), v.now)
+	s.CloseUncounted, s.CloseRetryAt = failing(j.close, s.Close, note.Unclosed)
+	report, told := v.report(s.ID, *note)
 	tries := 1
 	if note.Attempt != nil {
 		tries = note.Attempt.Number
+	}
+	if said := v.said(j.make); report == nil && said == "" {
+		// Nothing speaks against the disk: the run was cut off, or its report written over.
+		tries = min(tries, unreportedTries)
 	}
 	s.Make, s.MakeProblem = jobState(j.make, note.UUID, tries, v.now)
 	if s.Make == plan.Failed {
 		at, _, _ := kube.JobEnd(j.make)
 		s.RetryAt = at.Add(backOff(tries))
 	}
-	s.Zap, s.ZapProblem = jobState(j.zap, note.UUID, 1, v.now)
+	s.Zap, s.ZapProblem = jobState(j.zap, note.UUID, note.Unzapped.Tries(), v.now)
+	s.ZapUncounted, s.ZapRetryAt = failing(j.zap, s.Zap, note.Unzapped)
+	s.Hung, s.HungHint = v.hung(note.UUID)
 	for _, x := range []struct {
 		app   string
 		state *plan.JobState
@@ -170,6 +181,9 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 		if *x.state == plan.NoJob && v.lingers(x.app, note.UUID) {
 			*x.state = plan.Ending
 		}
+	}
+	if _, ok, ended := endOfJob(j.make); report == nil && ended && !ok {
+		s.MakeProblem = strings.TrimSuffix(told+"; "+s.MakeProblem, "; ")
 	}
 	for _, p := range []struct {
 		state plan.JobState
@@ -195,11 +209,13 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 		}
 	}
 	s.set(v)
+	s.Taken = v.taken(*note)
 	slots := pending.Of(v.list)[note.Node]
 	j.pending = slots
 	j.named = slices.ContainsFunc(slots, func(p swap.Pending) bool {
 		return p.With != "" && (p.OSD == s.ID || note.Set != nil && note.Set.Has(p.OSD, p.UUID))
 	})
+	s.Named = j.named
 	if j.named && note.Set != nil && note.Set.Kind == plan.OnDisk {
 		s.Need = 0 // the user has seen how large it is
 	}
@@ -211,7 +227,7 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	}
 	cm := v.maps[spec.StatusMap(note.Node)]
 	j.report = cm
-	if r := reports.Replaced(cm); r != nil && r.OSD == s.ID && r.OldUUID == note.UUID && note.Attempt != nil && r.Device == dataDevice(*note) && r.Result != request.Done {
+	if r := report; r != nil && r.Result != request.Done {
 		j.replaced = r
 		s.Volumes = volumes(r, note.Record.DB)
 		if s.Make == plan.Failed || s.Make == plan.Retry {
@@ -235,6 +251,58 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 			s.Match = &m
 		}
 	}
+}
+
+// report is what the node has said of the last attempt of an OSD. Where it is nil, why says
+// what is there instead: a node keeps one report, of whatever run was the last on it.
+func (v *view) report(id int, note plan.Note) (r *request.Replaced, why string) {
+	r = reports.Replaced(v.maps[spec.StatusMap(note.Node)])
+	const cut = "its Job has ended without a report of this attempt"
+	switch a := note.Attempt; {
+	case r == nil || a == nil:
+		return nil, cut
+	case r.OSD != id || r.OldUUID != note.UUID:
+		return nil, fmt.Sprintf("%s: the one that node %s has is of osd.%d (uuid %s)", cut, note.Node, r.OSD, r.OldUUID)
+	case r.Attempt != 0 && r.Attempt != a.Number:
+		return nil, fmt.Sprintf("%s, number %d: the one that node %s has is of number %d", cut, a.Number, note.Node, r.Attempt)
+	case r.Device != dataDevice(note):
+		return nil, fmt.Sprintf("%s: the one that node %s has is of the disk %s", cut, note.Node, r.Device)
+	}
+	return r, ""
+}
+
+// taken says which other OSDs are on a disk that is in the slot of the one to pull now. What
+// is on the disk to pull itself does not count, nor what is not in Ceph any more.
+func (v *view) taken(note plan.Note) string {
+	pull := note.Pull()
+	if pull.ByPath == "" {
+		return ""
+	}
+	var disk prepare.Part
+	var names []string
+	for _, r := range v.records {
+		if r.Node != note.Node || r.ID == note.Record.ID || !v.lives(r) {
+			continue
+		}
+		for _, p := range []*prepare.Part{&r.Data, r.DB, r.WAL} {
+			name := fmt.Sprintf("osd.%d", r.ID)
+			if p == nil || p.ByPath != pull.ByPath || check.SameDisk(*p, pull) || slices.Contains(names, name) {
+				continue
+			}
+			disk, names = *p, append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("in the slot %s is %s by now, with %s on it", strings.TrimPrefix(pull.ByPath, "/dev/disk/by-path/"), diskName(disk), strings.Join(names, ", "))
+}
+
+func diskName(p prepare.Part) string {
+	if p.Serial != "" {
+		return "the disk with serial " + p.Serial
+	}
+	return "another disk"
 }
 
 // volumes says how a failed attempt has left the volumes that it did not want to change.
@@ -380,9 +448,45 @@ func (s *facts) safety(ctx context.Context, v *view) {
 	default:
 		s.Safety, s.SafetyWhy = plan.Unsafe, a.Why
 	}
+	if o, ok := v.osdmap.Find(s.ID); ok && err == nil && s.Safety == plan.Unsafe {
+		if s.Void, err = void(ctx, cephosd.New(v.stored.Ceph), o); err != nil {
+			s.SafetyWhy = err.Error()
+		}
+	}
 	if left := s.left(v); len(left) > 1 && s.Safety == plan.Safe {
 		s.together(ctx, v, left)
 	}
+}
+
+// void reports whether nothing can be lost with an OSD that Ceph does not call safe to
+// destroy: the mons' map says that no data was ever on it (empty), and the mgr knows of no PG
+// on it. What is left of the mgr's objection is that an OSD that is down does not report
+// while PGs elsewhere are not clean, or have not been reported themselves.
+func void(ctx context.Context, osds cephosd.Client, o cephosd.OSD) (bool, error) {
+	if !empty(o) {
+		return false, nil
+	}
+	a, err := osds.SafeToDestroy(ctx, o.ID)
+	var e *ceph.Error
+	switch {
+	case errors.As(err, &e) && e.Errno == syscall.EAGAIN:
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("asking which PGs are on osd.%d: %w", o.ID, err)
+	}
+	return slices.Contains(a.MissingStats, o.ID) && !slices.Contains(a.Active, o.ID) && !slices.Contains(a.StoredPGs, o.ID), nil
+}
+
+// empty reports whether the mons' map proves that an OSD has no data: it is destroyed; or it
+// was claimed ("new", a flag that goes when an OSD is marked in) and is out, so that it was
+// never in since; or it has never been up at all. An id that is claimed for the first time is
+// in from the beginning, and one that was destroyed before has been up as what it was then:
+// neither flag alone would do.
+func empty(o cephosd.OSD) bool {
+	if bool(o.Up) {
+		return false
+	}
+	return o.Destroyed() || o.New() && (!bool(o.In) || o.UpFrom == 0)
 }
 
 // capacity reads what says where data could go; why is what could not be read.
@@ -471,6 +575,7 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		return nil
 	}
 	s.Fresh = v.note(s.ID, rec, c)
+	s.Fresh.Whole = v.whole(s.Fresh)
 	if s.former != nil {
 		// Nothing was ever on the new disk: how it was before is how it was before that.
 		replicas := s.Fresh.Before.Replicas
@@ -501,6 +606,7 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 	if known {
 		req = v.request(s.ID, rec, d)
 		s.Fresh.Set = check.Set(req)
+		s.Fresh.Whole = v.whole(s.Fresh)
 	}
 	value, plain := d.Annotations[spec.ReplaceAnnotation]
 	if meta, ok := d.Annotations[spec.MetadataAnnotation]; ok {
@@ -538,6 +644,28 @@ func (v *view) note(id int, rec osdplan.Record, c check.Capacity) plan.Note {
 		}
 	}
 	return n
+}
+
+// whole is the size of the disk that a note is about, as its node has reported it; 0 where
+// it has not.
+func (v *view) whole(n plan.Note) uint64 {
+	cm, pull := v.maps[spec.StatusMap(n.Node)], n.Pull()
+	if cm == nil {
+		return 0
+	}
+	devices, err := reports.Devices(cm)
+	if err != nil {
+		return 0
+	}
+	for _, d := range devices {
+		if d.Type != device.Disk && d.Type != device.Loop {
+			continue
+		}
+		if pull.Serial != "" && d.Serial == pull.Serial && d.WWN == pull.WWN || pull.Serial == "" && pull.Disk != "" && d.Path == "/dev/"+pull.Disk {
+			return d.Size
+		}
+	}
+	return 0
 }
 
 // record finds what is known of the disk of an OSD, by its uuid: in the reports of the

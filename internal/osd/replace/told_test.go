@@ -31,12 +31,12 @@ import (
 func TestEventsAreOnBothObjects(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: spec.Name(5), UID: "uid", ResourceVersion: "1"}}
 	note := plan.Note{UUID: "u", Node: "n1", Record: prepare.Result{ID: 5, UUID: "u", Data: prepare.Part{Path: "/dev/sdb", Serial: "S"}}, Attempt: &plan.Attempt{Number: 1, Device: "/dev/sdx"}}
-	seen := Seen{Deployment: d, State: plan.State{ID: 5, Note: &note, Fresh: note, Refusal: &plan.Refusal{Reason: "R", Message: "m"}, Warnings: []string{"a kernel name"},
+	seen := Seen{Deployment: d, Jobs: jobs{close: endedJob("c", begun, false), zap: endedJob("z", begun, false)}, State: plan.State{ID: 5, Note: &note, Fresh: note, Refusal: &plan.Refusal{Reason: "R", Message: "m"}, Warnings: []string{"a kernel name"},
 		Match: &swap.Match{OSD: 5, Device: "/dev/sdx", Warnings: []string{"it is smaller"}}}}
 	events := 0
 	for _, k := range []plan.Kind{plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Out, plan.Stop, plan.Halt, plan.Down, plan.Destroy, plan.Show,
 		plan.TooLate, plan.Remember, plan.Claim, plan.Failure, plan.Lost, plan.Reclaim, plan.Handover, plan.Complete, plan.Drop, plan.In, plan.Reweight, plan.Release, plan.Purge, plan.Remove,
-		plan.Mourn, plan.Revive, plan.Bury, plan.Force, plan.Weigh} {
+		plan.Mourn, plan.Revive, plan.Bury, plan.Force, plan.Weigh, plan.Unclosed, plan.Unzapped, plan.Tell} {
 		p := effect(&cephv1.CephCluster{}, seen, plan.Action{Kind: k, Message: "what is done"})
 		if p.Err != nil {
 			t.Errorf("%s: %v", k, p.Err)

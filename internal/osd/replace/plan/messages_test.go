@@ -103,7 +103,12 @@ func messages() []said {
 		})},
 		{"closing, an earlier Job", stopped(func(s *plan.State) { s.Safety, s.Close = plan.Safe, plan.Ending; encrypted(s.Note) })},
 		{"closing has failed", stopped(func(s *plan.State) {
-			s.Safety, s.Close, s.CloseProblem = plan.Safe, plan.Failed, "data-block: device is held by process 4711 (ceph-osd)"
+			s.Safety, s.Close, s.CloseProblem, s.CloseRetryAt = plan.Safe, plan.Failed, "data-block: device is held by process 4711 (ceph-osd)", at
+			encrypted(s.Note)
+		})},
+		{"closing, and a pod hangs", stopped(func(s *plan.State) {
+			s.Safety, s.Close = plan.Safe, plan.Running
+			s.Hung, s.HungHint = "the pod rook-ceph-osd-close-5-x on node n1 was to end at 03:00:00 UTC and has not", "a program of it hangs in the kernel, which waits for a disk that does not answer: dmesg on that node names it; pull that disk, or restart the node"
 			encrypted(s.Note)
 		})},
 		{"the node is gone before closing", stopped(func(s *plan.State) { s.Safety, s.NodeProblem = plan.Safe, "node n1 does not exist"; encrypted(s.Note) })},
@@ -114,12 +119,21 @@ func messages() []said {
 		{"a question", slot(func(s *plan.State) {
 			s.Question = "the disk in its slot is still the old one, /dev/sdb (serial OLD), wiped; pull it, or name it with osd.rook.io/replace-with to use it again"
 		})},
+		{"its slot has other OSDs", slot(func(s *plan.State) {
+			pair(s, plan.OnMetadata, 5)
+			s.Taken = "in the slot pci-0000:01:00.0-nvme-1 is the disk with serial NEWER by now, with osd.6, osd.7 on it"
+			s.Note.Told = s.Taken
+			s.Question = "the disk in its slot is another one, but it holds the db of osd.6"
+		})},
 		{"too small", slot(func(s *plan.State) {
 			pair(s, plan.OnDisk, 4)
 			mate(s, func(m *plan.Mate) { m.Gone = true })
 			s.Need, s.Match = 2<<40, &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW", Size: 1 << 40}
 		})},
 		{"preparing", slot(func(s *plan.State) { s.Make, s.Note = plan.Running, note(full, tried) })},
+		{"preparing, and the node is not ready", slot(func(s *plan.State) {
+			s.Make, s.NodeProblem, s.Note = plan.Running, "node n1 is not ready", note(full, tried)
+		})},
 		{"preparing, an earlier Job", slot(func(s *plan.State) { s.Make, s.Note = plan.Ending, note(full, tried) })},
 		{"failed", slot(func(s *plan.State) { s.Make, s.Note, s.RetryAt = plan.Failed, note(full, failed), at })},
 		{"failed, with a database", slot(func(s *plan.State) {
@@ -129,8 +143,8 @@ func messages() []said {
 			s.Exists, s.Destroyed, s.Make, s.Note, s.RetryAt = false, false, plan.Failed, note(full, lost), at
 		})},
 		{"failed, the id is claimed", anew(func(s *plan.State) { s.Make, s.RetryAt = plan.Failed, at })},
-		{"failed, the id is claimed, and PGs are not clean", anew(func(s *plan.State) {
-			s.Make, s.SafetyWhy = plan.Retry, "osd.5 has not reported, and not all PGs are active+clean"
+		{"failed, the id is claimed, and PGs are mapped to it", anew(func(s *plan.State) {
+			s.Make, s.SafetyWhy = plan.Retry, "PGs are mapped to it"
 		})},
 		{"made, and not reported", anew(func(s *plan.State) { s.Make = plan.Succeeded })},
 		{"starting", slot(func(s *plan.State) { s.Destroyed, s.UUID, s.Replicas, s.Note = false, newUUID, 1, note(full, replaced) })},
@@ -149,6 +163,7 @@ func messages() []said {
 		})},
 		{"given up, wiping has failed", slot(func(s *plan.State) {
 			s.Exists, s.Destroyed, s.Abandon, s.Zap, s.ZapProblem = false, false, plan.ConfirmedAbandon, plan.Failed, "lvremove fast/db: in use"
+			s.ZapRetryAt = at
 			fast(s.Note)
 		})},
 		{"given up, the node is gone", slot(func(s *plan.State) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
@@ -29,6 +30,7 @@ const (
 	Down     Kind = "Down"     // mark the stopped OSD down
 	Close    Kind = "Close"    // start closing dm-crypt mappings
 	Unclose  Kind = "Unclose"  // clear the Job that closed, or failed to
+	Unclosed Kind = "Unclosed" // note and tell that it failed to
 	Destroy  Kind = "Destroy"  // destroy the OSD, proven right before
 	Show     Kind = "Show"     // ready for swap
 	TooLate  Kind = "TooLate"  // tell that a destroyed OSD cannot be cancelled
@@ -48,6 +50,8 @@ const (
 	Purge    Kind = "Purge"    // abandon: remove the slot
 	Zap      Kind = "Zap"      // abandon: wipe the volumes that are left
 	Unzap    Kind = "Unzap"    // abandon: clear the Job that failed to
+	Unzapped Kind = "Unzapped" // abandon: note and tell that it failed to
+	Tell     Kind = "Tell"     // note and tell that the slot has another disk with OSDs on it
 	Remove   Kind = "Remove"   // delete the Deployment of an id that Ceph does not have
 	Enlist   Kind = "Enlist"   // fence, mark and note another OSD of the set
 	Mourn    Kind = "Mourn"    // note that the OSD is down with its metadata device
@@ -81,9 +85,27 @@ func (a Action) Text() string {
 	return a.Message + " (" + a.Hint + ")"
 }
 
-// Next is the next step of a replacement. It is a function of the state only; the
-// order of the cases is the flow.
+// Next is the next step of a replacement. It is a function of the state only.
 func Next(s State) Action {
+	a := s.next()
+	if a.Kind != Wait {
+		return a
+	}
+	switch a.Reason {
+	case "Closing", "Preparing", "Cleaning", "Abandoning", "Cancelling":
+		// A Job is awaited: what keeps it from ending is not in it, but on its node.
+		if s.NodeProblem != "" {
+			a.Message, a.Blocked = a.Message+"; "+s.NodeProblem, true
+		}
+		if s.Hung != "" {
+			a.Message, a.Hint, a.Blocked = a.Message+"; "+s.Hung, s.HungHint, true
+		}
+	}
+	return a
+}
+
+// next has the order of the flow.
+func (s State) next() Action {
 	claimed := s.Note != nil || s.InProgress || s.Ready || s.NoteProblem != ""
 	switch {
 	case !claimed:
@@ -246,20 +268,25 @@ func (s State) closing(phase cephv1.OSDReplacementPhase) Action {
 			return s.block(phase, "NodeGone", "the dm-crypt mappings of the OSD must be closed on its node before it is destroyed: "+s.NodeProblem, "bring the node back, or cancel by removing the annotation "+s.annotation())
 		}
 		return s.do(Close, phase, "closing the dm-crypt mappings on the node")
-	case Expired, Retry, Stale:
+	case Failed, Retry:
+		if s.CloseUncounted {
+			return s.do(Unclosed, phase, s.unclosed())
+		}
+		if s.Close == Failed {
+			return s.block(phase, "CloseFailed", s.unclosed(),
+				fmt.Sprintf("it is tried again%s, or at once when Job %s is deleted; something else on the node may hold the volume open: dmsetup ls --tree", when(s.CloseRetryAt), spec.CloseName(s.ID)))
+		}
+		return s.do(Unclose, phase, "clearing the Job that could not close dm-crypt mappings, to try again")
+	case Expired, Stale:
 		return s.do(Unclose, phase, "clearing the Job that closed dm-crypt mappings, to ask again")
-	case Failed:
-		return s.block(phase, "CloseFailed", fmt.Sprintf("the dm-crypt mappings of the OSD could not be closed on node %s: %s", s.Note.Node, s.CloseProblem),
-			"it is tried again every 30 s; something else on the node may hold the volume open: dmsetup ls --tree")
 	case Ending:
 		return s.wait(phase, "Closing", "an earlier Job is being cleared away")
 	}
-	a := s.wait(phase, "Closing", fmt.Sprintf("the dm-crypt mappings of the OSD are being closed on node %s (Job %s)", s.Note.Node, spec.CloseName(s.ID)))
-	if s.NodeProblem != "" {
-		a.Message += "; " + s.NodeProblem
-		a.Blocked = true
-	}
-	return a
+	return s.wait(phase, "Closing", fmt.Sprintf("the dm-crypt mappings of the OSD are being closed on node %s (Job %s)", s.Note.Node, spec.CloseName(s.ID)))
+}
+
+func (s State) unclosed() string {
+	return fmt.Sprintf("the dm-crypt mappings of the OSD could not be closed on node %s: %s", s.Note.Node, s.CloseProblem)
 }
 
 // cancel undoes what was done, in the reverse order.
@@ -332,8 +359,12 @@ func (s State) slot() Action {
 		return s.failed(making, a)
 	case s.Make != NoJob:
 		return s.do(Unmake, making, "clearing the Job of the earlier attempt")
+	case s.taken() && s.Note.Told != s.Taken:
+		return s.do(Tell, phase, s.own())
+	case s.taken():
+		return s.block(phase, "NeedsOwnDisk", s.own(), "")
 	case s.Question != "":
-		return s.block(phase, "ReplacementNotClear", s.Question, fmt.Sprintf("name the disk: kubectl annotate deployment %s %s=/dev/disk/by-id/...", spec.Name(s.ID), spec.WithAnnotation))
+		return s.block(phase, "ReplacementNotClear", s.Question, s.naming())
 	case s.Match == nil && len(s.Note.Disks) == 0 && len(s.Disks) > 0:
 		return s.do(Remember, phase, "noting which disks the node has")
 	case s.Match == nil && s.NodeProblem != "":
@@ -345,15 +376,33 @@ func (s State) slot() Action {
 		}
 		return x
 	case s.Need > 0 && s.Match.Size > 0 && s.Match.Size < s.Need:
-		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.next(a), s.Match.Size, s.needs(), s.Need), "put a larger one in")
+		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.attempt(a), s.Match.Size, s.needs(), s.Need), "put a larger one in")
 	case s.Behind != "" && s.another(a):
-		return s.block(making, "SetNotWhole", fmt.Sprintf("the disk %s is the replacement (%s), and is not used yet: %s", s.next(a), s.Match.Proof, s.Behind), s.BehindHint)
+		return s.block(making, "SetNotWhole", fmt.Sprintf("the disk %s is the replacement (%s), and is not used yet: %s", s.attempt(a), s.Match.Proof, s.Behind), s.BehindHint)
 	case a == nil || s.another(a) || a.Failed != "":
 		return s.do(Claim, making, "the disk "+s.Match.Device+" is the replacement: "+s.Match.Proof)
 	case s.turn() != "":
 		return s.wait(making, "SetPreparing", "the new disk "+attempted(a)+" is prepared for one OSD after the other: "+s.turn())
 	}
 	return s.do(Make, making, "preparing "+s.Match.Device)
+}
+
+// taken: a disk with other OSDs on it is where the new one would have to come, and nothing
+// else is proven or named.
+func (s State) taken() bool { return s.Taken != "" && s.Match == nil && !s.Named }
+
+// own says that the OSD needs a disk to itself, and how it gets one.
+func (s State) own() string {
+	what := "disk"
+	if s.kind() == OnMetadata {
+		what = "metadata device"
+	}
+	return fmt.Sprintf("%s, so the OSD needs a %s of its own: leave that one alone, put a blank one into another slot of node %s, and %s", s.Taken, what, s.Note.Node, s.naming())
+}
+
+// naming is how the user names the new disk.
+func (s State) naming() string {
+	return fmt.Sprintf("name the disk: kubectl annotate deployment %s %s=/dev/disk/by-id/...", spec.Name(s.ID), spec.WithAnnotation)
 }
 
 func (s State) needs() string {
@@ -424,19 +473,19 @@ func (s State) left() string {
 
 // failed waits for the next try on the same disk, or for another one.
 func (s State) failed(phase cephv1.OSDReplacementPhase, a *Attempt) Action {
-	return s.block(phase, "PrepareFailed", a.Failed+"; "+s.left(), fmt.Sprintf("it is tried again%s; if the disk is bad, pull it and put another one in: that is taken at once", s.when()))
+	return s.block(phase, "PrepareFailed", a.Failed+"; "+s.left(), fmt.Sprintf("it is tried again%s; if the disk is bad, pull it and put another one in: that is taken at once", when(s.RetryAt)))
 }
 
 // when the next try is due, for a person; "" where nobody knows.
-func (s State) when() string {
-	if s.RetryAt.IsZero() {
+func when(at time.Time) string {
+	if at.IsZero() {
 		return ""
 	}
-	return " at " + clock(s.RetryAt)
+	return " at " + clock(at)
 }
 
-// next is the disk of the next attempt.
-func (s State) next(a *Attempt) string {
+// attempt is the disk of the next attempt.
+func (s State) attempt(a *Attempt) string {
 	if s.Match == nil || !s.another(a) {
 		return "the next attempt on " + attempted(a)
 	}
@@ -465,15 +514,31 @@ func (s State) claimedAnew() Action {
 	case (s.Make == Failed || s.Make == Retry) && a != nil && a.Failed == "":
 		return s.do(Failure, phase, s.Trouble()+"; "+s.left())
 	case s.New && !s.Up && a != nil && (s.Make == Retry || s.Make == NoJob && a.Failed != "" || s.Make == Failed && s.Question == "" && s.another(a)):
-		if s.Safety != Safe {
-			return s.wait(phase, "NotSafeToDestroy", fmt.Sprintf("%s; Ceph does not call it safe to destroy again yet: %s", s.left(), s.why()))
-		}
-		return s.do(Reclaim, phase, "taking back the id that the failed preparation has claimed, for "+s.next(a))
+		return s.reclaim(phase, "for "+s.attempt(a))
+	case s.New && !s.Up && a != nil && a.Failed != "" && s.Abandon == ConfirmedAbandon:
+		return s.reclaim(phase, "to give it up")
 	case s.Make == Failed && a != nil:
 		return s.failed(phase, a)
 	}
 	return s.block(phase, "NewDiskNotFound", fmt.Sprintf("Ceph has the new uuid %s for osd.%d, and node %s has not reported a disk that carries it", s.UUID, s.ID, s.Note.Node),
 		"its disks are looked at again when they change, or when the annotation castellan.ceph.io/rescan of the CephCluster gets another value")
+}
+
+// reclaim destroys an id that was claimed and has never run. Ceph's own check wants all
+// PGs of the cluster to be clean before it says anything of an OSD that is down; of one
+// that has never been in that is too much: what keeps them from it may be this very OSD,
+// which they wait for.
+func (s State) reclaim(phase cephv1.OSDReplacementPhase, purpose string) Action {
+	message := "taking back the id that the failed preparation has claimed, " + purpose
+	switch {
+	case s.Safety == Safe:
+		return s.do(Reclaim, phase, message)
+	case s.Void:
+		return s.do(Reclaim, phase, message+"; Ceph cannot call it safe ("+s.why()+"), but by its map the OSD has never run with data, so none can be lost")
+	}
+	a := s.wait(phase, "NotSafeToDestroy", fmt.Sprintf("%s; Ceph does not let it be destroyed again: %s", s.left(), s.why()))
+	a.Hint = fmt.Sprintf("it goes on when osd.%d is down and out in `ceph osd dump`, and `ceph osd safe-to-destroy %d` answers, and says no more against it than that it has not reported", s.ID, s.ID)
+	return a
 }
 
 // absent is an id that Ceph does not have.
@@ -520,8 +585,12 @@ func (s State) abandon() Action {
 		return s.do(Halt, phase, "stopping the Deployment of a destroyed OSD")
 	case len(s.Pods) > 0:
 		return s.waitPods(phase)
+	case s.Exists && s.Safety != Safe && !s.Void:
+		a := s.wait(phase, "NotSafeToDestroy", "Ceph does not let the slot be purged: "+s.why())
+		a.Hint = fmt.Sprintf("it goes on when osd.%d is down and out in `ceph osd dump`, and `ceph osd safe-to-destroy %d` answers, and says no more against it than that it has not reported", s.ID, s.ID)
+		return a
 	case s.Exists && s.Safety != Safe:
-		return s.wait(phase, "NotSafeToDestroy", "Ceph does not call the slot safe to purge yet: "+s.why())
+		return s.do(Purge, phase, "purging the slot; Ceph cannot call it safe ("+s.why()+"), but it is destroyed, so no data can be lost")
 	case s.Exists:
 		return s.do(Purge, phase, "purging the slot")
 	case s.leavesVolumes() && s.Zap != Succeeded && s.Zap != Expired:
@@ -537,10 +606,17 @@ func (s State) zapping(phase cephv1.OSDReplacementPhase) Action {
 			return s.block(phase, "NodeGone", fmt.Sprintf("osd.%d is purged, and the volumes that it has left cannot be wiped: %s", s.ID, s.NodeProblem), "bring the node back")
 		}
 		return s.do(Zap, phase, "wiping the volumes that the OSD had on a shared device")
-	case Failed:
-		return s.block(phase, "ZapFailed", fmt.Sprintf("osd.%d is purged, and the volumes that it has left on node %s could not be wiped: %s", s.ID, s.Note.Node, s.ZapProblem), "it is tried again; the log of Job "+spec.ZapName(s.ID)+" says more")
-	case Retry, Stale:
+	case Failed, Retry:
+		failed := fmt.Sprintf("osd.%d is purged, and the volumes that it has left on node %s could not be wiped: %s", s.ID, s.Note.Node, s.ZapProblem)
+		if s.ZapUncounted {
+			return s.do(Unzapped, phase, failed)
+		}
+		if s.Zap == Failed {
+			return s.block(phase, "ZapFailed", failed, fmt.Sprintf("it is tried again%s, or at once when Job %s is deleted, whose log says more", when(s.ZapRetryAt), spec.ZapName(s.ID)))
+		}
 		return s.do(Unzap, phase, "clearing the Job that could not wipe the volumes")
+	case Stale:
+		return s.do(Unzap, phase, "clearing the Job of an earlier replacement")
 	}
 	return s.wait(phase, "Abandoning", fmt.Sprintf("the volumes that the OSD had on a shared device are being wiped on node %s (Job %s)", s.Note.Node, spec.ZapName(s.ID)))
 }

@@ -158,10 +158,19 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Release:
 		return all(need(old && !s.Asked, "taken back"), need(s.Close == plan.NoJob, "no Job closes mappings"), need(!s.Ready, "no marks"), need(s.In || !s.Note.Before.In, "in as before"))
 	case plan.Reclaim:
-		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe, "safe"), need(s.Note.Attempt != nil, "ours"), need(!s.Found, "on no disk"),
-			need(s.Make == plan.Retry || s.Note.Attempt.Failed != "" && (s.Make == plan.NoJob || s.Make == plan.Failed && s.Question == "" && s.Match != nil && s.Match.Serial != s.Note.Attempt.Serial), "the next try is due, or another disk is proven"))
+		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe || s.Void, "safe, or without data"), need(s.Note.Attempt != nil, "ours"), need(!s.Found, "on no disk"),
+			need(s.Make != plan.Running && s.Make != plan.Ending && s.Replicas == 0 && len(s.Pods) == 0, "nobody works on it"),
+			need(s.Make == plan.Retry || s.Note.Attempt.Failed != "" && (s.Abandon == plan.ConfirmedAbandon || s.Make == plan.NoJob || s.Make == plan.Failed && s.Question == "" && s.Match != nil && s.Match.Serial != s.Note.Attempt.Serial), "the next try is due, or another disk is proven"))
 	case plan.Purge:
-		return all(need(s.Exists && s.Destroyed, "destroyed"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Safety == plan.Safe, "safe"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"))
+		return all(need(s.Exists && s.Destroyed, "destroyed"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Safety == plan.Safe || s.Void, "safe, or without data"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"))
+	case plan.Unclosed:
+		return all(need(old && s.Asked, "an OSD that is replaced"), need(s.CloseUncounted && (s.Close == plan.Failed || s.Close == plan.Retry), "a failure that is not noted"))
+	case plan.Unclose:
+		return need((s.Close != plan.Failed && s.Close != plan.Retry || !s.CloseUncounted) || !old || !s.Asked, "the failure is noted")
+	case plan.Unzapped:
+		return all(need(!s.Exists && s.Abandon == plan.ConfirmedAbandon, "given up"), need(s.ZapUncounted && (s.Zap == plan.Failed || s.Zap == plan.Retry), "a failure that is not noted"))
+	case plan.Tell:
+		return all(need(s.Taken != "" && s.Note.Told != s.Taken, "news"), need(!s.Exists || s.Destroyed, "a free slot"), need(!s.Named, "nobody has decided"))
 	case plan.Zap:
 		return all(need(!s.Exists, "purged"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Note.Record.DB != nil || s.Note.Record.WAL != nil || s.Note.Set != nil, "volumes"))
 	case plan.Remove:
@@ -249,11 +258,24 @@ var (
 	node       = set([]string{"", "node n1 is not ready"}, func(s *plan.State, v string) { s.NodeProblem = v })
 	question   = set([]string{"", "which?"}, func(s *plan.State, v string) { s.Question = v })
 	safety     = set([]plan.Answer{plan.Unknown, plan.Unsafe, plan.Safe}, func(s *plan.State, v plan.Answer) { s.Safety = v })
-	abandoned  = set([]plan.Abandon{plan.NoAbandon, plan.WrongAbandon, plan.ConfirmedAbandon}, func(s *plan.State, v plan.Abandon) { s.Abandon = v })
-	closing    = set(plan.JobStates(), func(s *plan.State, v plan.JobState) { s.Close = v })
-	making     = set(plan.JobStates(), func(s *plan.State, v plan.JobState) { s.Make = v })
-	zapping    = set(plan.JobStates(), func(s *plan.State, v plan.JobState) { s.Zap = v })
-	matched    = set([]*swap.Match{nil, {OSD: 5, Device: "/dev/sdx", Serial: "NEW", Proof: "slot"}, {OSD: 5, Device: "/dev/sdy", Serial: "NEWER", Proof: "slot"}},
+	unsure     = set([]int{0, 1, 2, 3}, func(s *plan.State, v int) {
+		s.Safety, s.Void = []plan.Answer{plan.Unknown, plan.Unsafe, plan.Safe, plan.Unsafe}[v], v == 3
+	})
+	takenBy   = set([]string{"", "in the slot p1 is the disk with serial Y by now, with osd.6 on it"}, func(s *plan.State, v string) { s.Taken = v })
+	abandoned = set([]plan.Abandon{plan.NoAbandon, plan.WrongAbandon, plan.ConfirmedAbandon}, func(s *plan.State, v plan.Abandon) { s.Abandon = v })
+	// Failed and Retry also as failures that the note does not count yet.
+	closing = set(append(plan.JobStates(), -plan.Failed, -plan.Retry), func(s *plan.State, v plan.JobState) {
+		if s.Close, s.CloseUncounted = v, v < 0; v < 0 {
+			s.Close = -v
+		}
+	})
+	making  = set(plan.JobStates(), func(s *plan.State, v plan.JobState) { s.Make = v })
+	zapping = set(append(plan.JobStates(), -plan.Failed, -plan.Retry), func(s *plan.State, v plan.JobState) {
+		if s.Zap, s.ZapUncounted = v, v < 0; v < 0 {
+			s.Zap = -v
+		}
+	})
+	matched = set([]*swap.Match{nil, {OSD: 5, Device: "/dev/sdx", Serial: "NEW", Proof: "slot"}, {OSD: 5, Device: "/dev/sdy", Serial: "NEWER", Proof: "slot"}},
 		func(s *plan.State, v *swap.Match) { s.Match = v })
 	disks = set([][]string{nil, {"serial A"}}, func(s *plan.State, v []string) { s.Disks = v })
 )
@@ -281,16 +303,22 @@ func TestEveryState(t *testing.T) {
 		}},
 		{"slot", []field{
 			always(func(s *plan.State) { s.Answered = true }),
-			asked, inProgress, ready, fenced, noted(tried, failed, lost, settled), osd(gone, free), running, podsThere, closing, making, matched, question, disks,
+			asked, inProgress, ready, fenced, noted(tried, failed, lost, settled), osd(gone, free), running, podsThere, closing, making, matched, question, disks, takenBy,
 		}},
 		{"abandon", []field{
 			always(func(s *plan.State) {
 				s.Answered, s.Asked, s.InProgress, s.Fenced, s.Ready = true, true, true, true, true
 			}),
-			abandoned, noted(tried, failed, lost), osd(gone, free, oldOSD, newOSD), running, podsThere, closing, making, zapping, safety, node,
+			abandoned, noted(tried, failed, lost), osd(gone, free, oldOSD, newOSD), running, podsThere, closing, making, zapping, unsure, node,
 		}},
 		{"new disk", []field{
-			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, safety, running, podsThere, making, found, matched,
+			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, unsure, running, podsThere, making, found, matched,
+		}},
+		{"new disk given up", []field{
+			always(func(s *plan.State) {
+				s.Answered, s.Asked, s.InProgress, s.Fenced, s.Ready, s.Abandon = true, true, true, true, true, plan.ConfirmedAbandon
+			}),
+			noted(tried, failed), osd(newOSD), isNew, up, in, unsure, running, podsThere, making, found, matched,
 		}},
 	} {
 		begun := count
@@ -310,7 +338,7 @@ func TestEveryState(t *testing.T) {
 	t.Logf("%d states", count)
 	for _, k := range []plan.Kind{plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Out, plan.Stop, plan.Halt, plan.Down, plan.Close,
 		plan.Unclose, plan.Destroy, plan.Show, plan.TooLate, plan.Remember, plan.Claim, plan.Make, plan.Failure, plan.Unmake, plan.Lost, plan.Reclaim, plan.Handover, plan.Complete,
-		plan.Drop, plan.In, plan.Reweight, plan.Release, plan.Purge, plan.Zap, plan.Unzap, plan.Remove} {
+		plan.Drop, plan.In, plan.Reweight, plan.Release, plan.Purge, plan.Zap, plan.Unzap, plan.Remove, plan.Unclosed, plan.Unzapped, plan.Tell} {
 		if kinds[k] == 0 {
 			t.Errorf("no state leads to %s", k)
 		}
@@ -362,6 +390,12 @@ func (w *world) do(a plan.Action) {
 		s.Close = plan.Running
 	case plan.Unclose:
 		s.Close = plan.Ending
+	case plan.Unclosed:
+		n.Unclosed, s.CloseUncounted = n.Unclosed.Next("job"), false
+		s.Note = &n
+	case plan.Unzapped:
+		n.Unzapped, s.ZapUncounted = n.Unzapped.Next("job"), false
+		s.Note = &n
 	case plan.Destroy, plan.Reclaim:
 		s.Destroyed, s.UUID, s.New, s.Up = true, zero, false, false
 		w.destroyed++
@@ -445,6 +479,7 @@ func (w *world) pass(r *rand.Rand, failures *int) {
 			*j = plan.Succeeded
 			if r.IntN(4) == 0 {
 				*j = plan.Failed
+				s.CloseUncounted, s.ZapUncounted = s.Close == plan.Failed, s.Zap == plan.Failed
 			}
 		case plan.Succeeded:
 			if r.IntN(4) == 0 {
@@ -626,6 +661,11 @@ func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
 		{"another disk, and the OSD turns out to be made", func(s *plan.State) { s.Match, s.Found = second, true }, plan.Handover, "Handover", ""},
 		{"another disk, before the failure is noted", func(s *plan.State) { s.Match, s.Note = second, note(tried) }, plan.Failure, "Failure", "claimed by the failed attempt"},
 		{"another disk, and Ceph is not sure", func(s *plan.State) { s.Match, s.Safety = second, plan.Unknown }, plan.Wait, "NotSafeToDestroy", "never run"},
+		{"another disk, and PGs that wait for this OSD are not clean", func(s *plan.State) {
+			s.Match, s.Safety, s.SafetyWhy, s.Void = second, plan.Unsafe, "it is down, and not all PGs are active+clean", true
+		}, plan.Reclaim, "Reclaim", "never run with data"},
+		{"the same disk, and the slot is given up", func(s *plan.State) { s.Abandon = plan.ConfirmedAbandon }, plan.Reclaim, "Reclaim", "to give it up"},
+		{"the slot is given up while the Job runs", func(s *plan.State) { s.Abandon, s.Make = plan.ConfirmedAbandon, plan.Running }, plan.Wait, "Preparing", ""},
 		{"another disk, and the OSD has run", func(s *plan.State) { s.Match, s.New = second, false }, plan.Wait, "PrepareFailed", ""},
 		{"somebody has deleted the Job", func(s *plan.State) { s.Make = plan.NoJob }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
 		{"the next try is due", func(s *plan.State) { s.Make = plan.Retry }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},

@@ -37,8 +37,17 @@ type Note struct {
 	// Disks of the node when the slot had become free, as swap.Pending.Before wants them:
 	// what tells a spare that was there all along from the new disk. nil before.
 	Disks []string `json:"disks,omitempty"`
+	// Whole is the size in bytes of the disk to pull, where its node had reported it; 0
+	// where it had not. The record has the sizes of volumes.
+	Whole uint64 `json:"whole,omitempty"`
 	// Attempt is the last disk that was to become the OSD; nil before there was one.
 	Attempt *Attempt `json:"attempt,omitempty"`
+	// Unclosed and Unzapped count the Jobs that could not close mappings, or not wipe
+	// volumes; nil before one has failed.
+	Unclosed *Failures `json:"unclosed,omitempty"`
+	Unzapped *Failures `json:"unzapped,omitempty"`
+	// Told is what the user has been told of a slot that another disk is in.
+	Told string `json:"told,omitempty"`
 	// CancelRefused: the user has been told that it is too late to cancel.
 	CancelRefused bool `json:"cancelRefused,omitempty"`
 	// SlotLost: the user has been told that ceph-volume has taken the id back.
@@ -47,6 +56,28 @@ type Note struct {
 	// Deployment was given back; it is up to the new OSD to come up now.
 	Replaced string `json:"replaced,omitempty"`
 }
+
+// Failures of one kind of Job. They lie here and not on the Job, which is deleted before
+// the next try: the pause between two tries grows with their number.
+type Failures struct {
+	Count int `json:"count"`
+	// Job is the uid of the last one that was counted.
+	Job string `json:"job"`
+}
+
+// Tries is how many have failed; 0 for nil.
+func (f *Failures) Tries() int {
+	if f == nil {
+		return 0
+	}
+	return f.Count
+}
+
+// Counted reports whether a Job is the last one that was counted.
+func (f *Failures) Counted(job string) bool { return f != nil && f.Job == job }
+
+// Next is the count with another Job.
+func (f *Failures) Next(job string) *Failures { return &Failures{Count: f.Tries() + 1, Job: job} }
 
 // Before is how the OSD was before anything was changed.
 type Before struct {
@@ -133,7 +164,10 @@ func (n Note) Pull() prepare.Part {
 func (n Note) Old() swap.Disk {
 	d := n.Pull()
 	old := swap.Disk{Serial: d.Serial, WWN: d.WWN, ByPath: d.ByPath, ByID: d.ByID, Size: d.Size, Rotational: d.Rotational}
-	if n.Set != nil || d.LV != "" && d.Serial == "" && d.WWN == "" {
+	switch {
+	case n.Whole > 0:
+		old.Size = n.Whole
+	case n.Set != nil, d.LV != "" && d.Serial == "" && d.WWN == "":
 		// What is recorded is the size of a volume. Where nothing else tells disks apart, it
 		// must not: the old disk itself, wiped, has another size.
 		old.Size = 0

@@ -121,6 +121,10 @@ type State struct {
 	Weight         float64
 	Safety         Answer
 	SafetyWhy      string
+	// Void: Ceph cannot call it safe to destroy only because it is down and has not
+	// reported, and by Ceph's map it is destroyed, or was never in or never up under this
+	// uuid: no data can be on it, whatever other PGs wait for.
+	Void bool
 	// Stuck: all PGs are active and clean, nothing moves, and PGs are still mapped to it.
 	Stuck bool
 	// PodReady: a pod of the Deployment is ready, whatever Ceph says.
@@ -139,6 +143,14 @@ type State struct {
 	// of an OSD that is given up.
 	Close, Make, Zap                      JobState
 	CloseProblem, MakeProblem, ZapProblem string
+	// CloseUncounted and ZapUncounted: the Job has failed, and the note does not know it yet.
+	CloseUncounted, ZapUncounted bool
+	// CloseRetryAt and ZapRetryAt are when what has failed is tried again; zero where
+	// nothing is due.
+	CloseRetryAt, ZapRetryAt time.Time
+	// Hung says which pod of a Job was to end long ago and has not; HungHint what the user
+	// can do. "" where there is none.
+	Hung, HungHint string
 	// Volumes says how the node has left the database and WAL, and the volumes of others
 	// beside them, after an attempt that failed; "" where there are none.
 	Volumes string
@@ -155,6 +167,11 @@ type State struct {
 	Found bool
 	// Need is the least size of the new disk in bytes, 0 where that is left to the node.
 	Need uint64
+	// Named: the user has named the new disk.
+	Named bool
+	// Taken says what is in the slot of the disk to pull by now, with other OSDs on it, so
+	// that this one has to get a disk of its own; "" where that is not known to be so.
+	Taken string
 	// NodeProblem says that the node cannot do anything now.
 	NodeProblem string
 
