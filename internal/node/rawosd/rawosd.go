@@ -159,7 +159,7 @@ func (m *Maker) make(ctx context.Context, d device.Device, want int, uuid, class
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // it holds the key
-	if err := m.mkfs(ctx, id, uuid, key); err != nil {
+	if err := m.mkfs(ctx, id, uuid, key, want != anyID); err != nil {
 		return err
 	}
 	l, err := m.label(d.Path)
@@ -239,12 +239,17 @@ func (m *Maker) directory(d device.Device, id int, key string) (string, error) {
 	return dir, nil
 }
 
-// mkfs writes the store.
-func (m *Maker) mkfs(ctx context.Context, id int, uuid, key string) error {
+// mkfs writes the store. Only one that takes a destroyed OSD's place is checked at once
+// (Ceph's own default): that is two thirds of what mkfs costs, all disks of a node are
+// made at the same time, and a new OSD that cannot open its store only does not come up.
+func (m *Maker) mkfs(ctx context.Context, id int, uuid, key string, check bool) error {
 	n := strconv.Itoa(id)
 	args := []string{
 		"--cluster", "ceph", "--osd-objectstore", "bluestore", "--mkfs", "-i", n, "--keyfile", "-",
 		"--osd-data", Dir + "/ceph-" + n + "/", "--osd-uuid", uuid, "--setuser", "ceph", "--setgroup", "ceph",
+	}
+	if !check {
+		args = append(args, "--bluestore-fsck-on-mkfs=false")
 	}
 	for try := 1; ; try++ {
 		_, err := m.Run.Feed(ctx, []byte(key), "ceph-osd", args...)

@@ -381,6 +381,26 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// The store of an OSD in a destroyed one's place is checked before it is said to be made;
+// that of a new one, which nobody waits for with data, is not.
+func TestWhichStoresAreChecked(t *testing.T) {
+	checked := func(w *world) bool {
+		mkfs := slices.IndexFunc(w.args, func(a string) bool { return strings.Contains(a, "--mkfs") })
+		if mkfs < 0 {
+			t.Fatalf("no store was made: %q", w.args)
+		}
+		return !strings.Contains(w.args[mkfs], "--bluestore-fsck-on-mkfs=false")
+	}
+	fresh, renewed := newWorld(t), newWorld(t)
+	renewed.osds[5] = ""
+	if err := errors.Join(fresh.maker().Make(t.Context(), fresh.disk(), ""), renewed.maker().Renew(t.Context(), renewed.disk(), 5, "11111111-2222-8333-8444-555555555555", "")); err != nil {
+		t.Fatal(err)
+	}
+	if checked(fresh) || !checked(renewed) {
+		t.Errorf("checked: a new OSD's store %v, a renewed one's %v", checked(fresh), checked(renewed))
+	}
+}
+
 // When mkfs fails, the id stays claimed, with its weight and place, and is not purged.
 func TestRenewFails(t *testing.T) {
 	w := newWorld(t)
