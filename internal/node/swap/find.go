@@ -220,6 +220,15 @@ func uses(d device.Device) string {
 	return ""
 }
 
+// emptied is how a disk that holds something can be used all the same. Nobody is told to
+// wipe what an OSD may be running on.
+func emptied(d device.Device) string {
+	if len(d.OSDs) > 0 {
+		return "leave it alone, unless no cluster needs that OSD any more and you wipe it"
+	}
+	return "wipe it"
+}
+
 // describe names a disk for a person.
 func describe(d device.Device) string {
 	if d.Serial != "" {
@@ -260,7 +269,7 @@ func (f *finder) named() {
 		case f.kept(i):
 			g.ask("%s is named, which holds the data of an OSD that is rebuilt: it cannot hold databases too", describe(f.all[i]))
 		case uses(f.all[i]) != "":
-			g.ask("%s is named, but it %s; wipe it or name another disk", describe(f.all[i]), uses(f.all[i]))
+			g.ask("%s is named, but it %s; %s or name another disk", describe(f.all[i]), uses(f.all[i]), emptied(f.all[i]))
 			g.maybe = []int{i}
 		case g.compare(f.all[i]) == same:
 			f.claim(g, i, "named by the user", "it is the disk that the OSD was on before")
@@ -316,7 +325,7 @@ func (f *finder) slot(g *group, i int) {
 		g.maybe = []int{i}
 	case other:
 		if use != "" {
-			g.ask("the disk in its slot is another one, %s, but it %s; wipe it", describe(d), use)
+			g.ask("the disk in its slot is another one, %s, but it %s; %s, or put a blank one into another slot and name it with osd.rook.io/replace-with", describe(d), use, emptied(d))
 			g.maybe = []int{i}
 			return
 		}
@@ -526,7 +535,9 @@ func (f *finder) match(p Pending, g *group) Match {
 		}
 		m.Warnings = append(m.Warnings, fmt.Sprintf("it is %s than the old disk: %d bytes, not %d", word, d.Size, o.Size))
 	}
-	if g.old.Size > 0 && g.old.Rotational != d.Rotational {
+	// A disk that has left its name or size has left its kind too; what several OSDs had on a
+	// disk says nothing of the size of that.
+	if o := g.old; (o.Size > 0 || o.Serial != "" || o.WWN != "") && o.Rotational != d.Rotational {
 		kind := map[bool]string{true: "rotating", false: "solid-state"}
 		m.Warnings = append(m.Warnings, fmt.Sprintf("it is a %s disk, and the old one was %s", kind[d.Rotational], kind[g.old.Rotational]))
 	}

@@ -319,3 +319,53 @@ func TestProperties(t *testing.T) {
 	}
 	t.Logf("%d matches, %d questions", matched, asked)
 }
+
+// Of OSDs that are replaced together the size of the disk may not be known, only that of
+// their volumes; its kind is.
+func TestWarningsOfASet(t *testing.T) {
+	set := func(size uint64) []Pending {
+		old := pend(5, 1).Old
+		old.Size = size
+		return []Pending{pend(4, 1, func(p *Pending) { p.Old = old }), pend(5, 1, func(p *Pending) { p.Old = old })}
+	}
+	for _, c := range []struct {
+		name    string
+		pending []Pending
+		disk    device.Device
+		want    []string
+	}{
+		{"the same", set(4 * tb), disk(1, "NEW"), nil},
+		{"larger", set(4 * tb), disk(1, "NEW", size(8*tb)), []string{"it is larger than the old disk: 8796093022208 bytes, not 4398046511104"}},
+		{"another kind", set(4 * tb), disk(1, "NEW", ssd), []string{"it is a solid-state disk, and the old one was rotating"}},
+		{"the size is not known", set(0), disk(1, "NEW", size(8*tb)), nil},
+		{"another kind, and the size is not known", set(0), disk(1, "NEW", ssd), []string{"it is a solid-state disk, and the old one was rotating"}},
+		{"nothing is known", []Pending{pend(5, 1, with("/dev/sdb"), func(p *Pending) { p.Old = Disk{ByPath: path(1)} })}, disk(1, "NEW", ssd), nil},
+	} {
+		out := Find(c.pending, []device.Device{c.disk})
+		if len(out.Matches) != len(c.pending) {
+			t.Errorf("%s: %+v", c.name, out)
+		}
+		for id, m := range out.Matches {
+			if diff := cmp.Diff(c.want, m.Warnings); diff != "" {
+				t.Errorf("%s, osd.%d: %s", c.name, id, diff)
+			}
+		}
+	}
+}
+
+// Nobody is told to wipe a disk that an OSD is on, without a word on whether it is needed.
+func TestAQuestionAboutADiskWithAnOSD(t *testing.T) {
+	for name, c := range map[string]struct {
+		pending Pending
+		disk    device.Device
+		has     string
+	}{
+		"in the slot":                {pend(5, 1), disk(1, "NEW", osd(9)), "leave it alone"},
+		"named":                      {pend(5, 1, with("/dev/sdb")), disk(1, "NEW", osd(9)), "leave it alone"},
+		"in the slot, a file system": {pend(5, 1), disk(1, "NEW", fs), "wipe it, or put a blank one into another slot"},
+	} {
+		if q := Find([]Pending{c.pending}, []device.Device{c.disk}).Questions[5]; !strings.Contains(q, c.has) {
+			t.Errorf("%s: %q", name, q)
+		}
+	}
+}
