@@ -18,7 +18,9 @@ import (
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	csiv1 "github.com/castellan-storage/castellan/api/csi/v1"
+	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/provision"
+	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
@@ -72,6 +74,18 @@ var (
 	ready      = append(append([]string{}, inProgress...), spec.ReadyAnnotation, "true")
 )
 
+// rebuilt is the Deployment of an OSD that was given back on its new disk.
+func rebuilt(pairs ...string) *appsv1.Deployment {
+	note := plan.Note{UUID: "u", Node: "n1", Record: prepare.Result{ID: 5, UUID: "u"}, Replaced: "v"}
+	return deployment(append([]string{spec.ReplacedAnnotation, note.Encode()}, pairs...)...)
+}
+
+// attempted is the Deployment of a destroyed OSD for which a disk was tried.
+func attempted(failed string) *appsv1.Deployment {
+	note := plan.Note{UUID: "u", Node: "n1", Record: prepare.Result{ID: 5, UUID: "u"}, Attempt: &plan.Attempt{Number: 1, Device: "/dev/sdx", Failed: failed}}
+	return deployment(append([]string{spec.NoteAnnotation, note.Encode()}, ready...)...)
+}
+
 func TestRequests(t *testing.T) {
 	replace := func(with string) func(OSD) (Request, error) {
 		return func(o OSD) (Request, error) { return AskReplace(o, with) }
@@ -115,6 +129,14 @@ func TestRequests(t *testing.T) {
 		{"abandon twice", AskAbandon, OSD{Deployment: deployment(append(ready, spec.AbandonAnnotation, "yes-really-purge-osd-5")...)}, nil, nil, ""},
 		{"abandon what runs", AskAbandon, OSD{Deployment: deployment()}, nil, nil, "not being replaced"},
 		{"abandon before the end", AskAbandon, OSD{Deployment: deployment(inProgress...), Replacement: replacement(cephv1.OSDReplacementDraining)}, nil, nil, "replace cancel 5"},
+		{"replace an OSD that does not come up on its new disk", replace(""), OSD{Deployment: rebuilt(), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, map[string]string{spec.ReplaceAnnotation: "yes-really-replace-osd-5"}, nil, ""},
+		{"the same by its metadata device", func(o OSD) (Request, error) { return AskMetadata(o, "", false) }, OSD{Deployment: rebuilt(), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, map[string]string{spec.MetadataAnnotation: spec.MetadataConfirmation(5)}, nil, ""},
+		{"take that request back at once", AskCancel, OSD{Deployment: rebuilt(asked...), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, []string{spec.ReplaceAnnotation}, ""},
+		{"cancel what starts", AskCancel, OSD{Deployment: rebuilt(), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, nil, "nothing to cancel"},
+		{"abandon what starts", AskAbandon, OSD{Deployment: rebuilt(), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, nil, "ask for its replacement again"},
+		{"abandon what starts and was asked for again", AskAbandon, OSD{Deployment: rebuilt(asked...), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, nil, "ask for its replacement again"},
+		{"abandon after a disk has failed", AskAbandon, OSD{Deployment: attempted("mkfs failed"), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, map[string]string{spec.AbandonAnnotation: "yes-really-purge-osd-5"}, nil, ""},
+		{"abandon while another disk is prepared", AskAbandon, OSD{Deployment: attempted(""), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, nil, "being prepared"},
 		{"abandon while a disk is prepared", AskAbandon, OSD{Deployment: deployment(ready...), Replacement: replacement(cephv1.OSDReplacementProvisioning)}, nil, nil, "being prepared"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

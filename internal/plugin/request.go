@@ -79,11 +79,24 @@ func (o OSD) phase() cephv1.OSDReplacementPhase {
 	return o.Replacement.Phase
 }
 
+// rebuilt reports whether the OSD has its new disk and has been given back, so that it can
+// be asked for like any other: the operator takes a new request while it starts, since it
+// may never come up there.
+func (o OSD) rebuilt() bool {
+	return o.marked(spec.ReplacedAnnotation) && !spec.Replacing(o.Deployment.Annotations)
+}
+
+// failed reports whether the last disk that was to become the OSD could not be prepared.
+func (o OSD) failed() bool {
+	note, err := plan.ReadNote(o.annotation(spec.NoteAnnotation), o.ID)
+	return err == nil && note != nil && note.Attempt != nil && note.Attempt.Failed != ""
+}
+
 // gone reports whether the OSD is known to be destroyed, so that there is no way back.
 func (o OSD) gone() bool {
-	return o.marked(spec.ReadyAnnotation) || slices.Contains([]cephv1.OSDReplacementPhase{
+	return !o.rebuilt() && (o.marked(spec.ReadyAnnotation) || slices.Contains([]cephv1.OSDReplacementPhase{
 		cephv1.OSDReplacementReadyForSwap, cephv1.OSDReplacementProvisioning, cephv1.OSDReplacementAbandoning,
-	}, o.phase())
+	}, o.phase()))
 }
 
 // check refuses a Deployment that is not the OSD's own.
@@ -173,9 +186,9 @@ func AskMetadata(o OSD, with string, loss bool) (Request, error) {
 // asked before.
 func (o OSD) free(asked bool) error {
 	switch {
-	case !asked && o.phase() == cephv1.OSDReplacementCancelling, !asked && spec.Replacing(o.Deployment.Annotations) && !o.gone():
+	case !asked && o.phase() == cephv1.OSDReplacementCancelling && spec.Replacing(o.Deployment.Annotations), !asked && spec.Replacing(o.Deployment.Annotations) && !o.gone():
 		return fmt.Errorf("osd.%d is being given back after a replacement that was cancelled: ask again when that is done (kubectl castellan osd replace status)", o.ID)
-	case o.phase() == cephv1.OSDReplacementAbandoning:
+	case o.phase() == cephv1.OSDReplacementAbandoning && !o.rebuilt():
 		return fmt.Errorf("the slot of osd.%d is being given up", o.ID)
 	case o.Deployment.Labels[fenceLabel] != "" && !spec.Replacing(o.Deployment.Annotations):
 		return fmt.Errorf("somebody has set the label %s on the Deployment %s, so the operator would not act: remove it with kubectl -n %s label deployment %s %s-",
@@ -209,6 +222,8 @@ func AskCancel(o OSD) (Request, error) {
 		return Request{}, fmt.Errorf("osd.%d is replaced with its metadata device, as is asked for on osd.%d: cancel that one", o.ID, o.leader())
 	case !o.requested() && spec.Replacing(o.Deployment.Annotations):
 		return Request{Message: fmt.Sprintf("osd.%d: its replacement was cancelled before", o.ID)}, nil
+	case !o.requested() && o.rebuilt():
+		return Request{}, fmt.Errorf("osd.%d is replaced and starting on its new disk: there is nothing to cancel", o.ID)
 	case !o.requested():
 		return Request{}, fmt.Errorf("osd.%d is not being replaced: there is nothing to cancel", o.ID)
 	}
@@ -229,11 +244,13 @@ func AskAbandon(o OSD) (Request, error) {
 	switch {
 	case o.annotation(spec.AbandonAnnotation) == spec.AbandonConfirmation(o.ID):
 		return Request{Message: fmt.Sprintf("osd.%d: giving up its slot was asked for before", o.ID)}, nil
+	case o.rebuilt():
+		return Request{}, fmt.Errorf("osd.%d is replaced and starting on its new disk; if that has failed, ask for its replacement again: kubectl castellan osd replace %d", o.ID, o.ID)
 	case !o.requested() && !spec.Replacing(o.Deployment.Annotations):
 		return Request{}, fmt.Errorf("osd.%d is not being replaced: only the slot of an OSD that a replacement has destroyed can be given up", o.ID)
 	case !o.gone():
 		return Request{}, fmt.Errorf("osd.%d is not destroyed yet: cancel its replacement with kubectl castellan osd replace cancel %d", o.ID, o.ID)
-	case o.phase() == cephv1.OSDReplacementProvisioning:
+	case o.phase() == cephv1.OSDReplacementProvisioning && !o.failed():
 		return Request{}, fmt.Errorf("a new disk is being prepared for osd.%d: wait until that has ended, well or not", o.ID)
 	}
 	return Request{
