@@ -3,8 +3,8 @@
 // lab's disks, follows it until Ceph is healthy and every PG is active and clean,
 // and writes and reads back an object.
 //
-// It uses what a user would: kubectl and the manifests. It must not reach into the
-// operator or into Ceph in any other way.
+// It uses what a user would: the manifests, and the requests that kubectl would make. It
+// must not reach into the operator or into Ceph in any other way.
 package ceph
 
 import (
@@ -13,16 +13,21 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/castellan-storage/castellan/lab/ceph/kube"
 )
 
 //go:embed files/*.yaml
@@ -36,8 +41,8 @@ const OperatorImage = "localhost/castellan:dev"
 
 // Lab is where the cluster is to be.
 type Lab struct {
-	// Kubectl is the binary, Kubeconfig the administrator's.
-	Kubectl, Kubeconfig string
+	// Kubeconfig is the administrator's.
+	Kubeconfig string
 	// Deploy is the repository's deploy directory.
 	Deploy string
 	// OSDs is how many are expected: one for each disk.
@@ -53,6 +58,27 @@ type Lab struct {
 	Image string
 	// Begun is what times are counted from.
 	Begun time.Time
+
+	// Said is what `ceph status` and `ceph osd tree` said when Up was done.
+	Said string
+
+	mu   sync.Mutex
+	api  *kube.Client // made when it is first needed
+	tool *shell       // the ceph tool that Up keeps, not guarded; nil for none
+}
+
+// client talks to the API server.
+func (l *Lab) client() (*kube.Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.api == nil {
+		api, err := kube.New(l.Kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		l.api = api
+	}
+	return l.api, nil
 }
 
 func (l *Lab) say(format string, args ...any) {
@@ -64,8 +90,8 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 	if err := l.Install(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=60s"); err != nil {
-		return nil, fmt.Errorf("waiting for the operator: %w", err)
+	if err := l.rolledOut(ctx, "rook-ceph-operator"); err != nil {
+		return nil, err
 	}
 	l.say("operator is installed")
 	cluster, err := files.ReadFile("files/cluster.yaml")
@@ -73,27 +99,105 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 		return nil, err
 	}
 	if l.Patch != "" {
-		if cluster, err = l.kubectl(ctx, cluster, "patch", "--local", "-f", "-", "--type", "merge", "-p", l.Patch, "-o", "yaml"); err != nil {
+		if cluster, err = patched(cluster, l.Patch); err != nil {
 			return nil, fmt.Errorf("changing the CephCluster: %w", err)
 		}
 	}
-	if _, err := l.kubectl(ctx, cluster, "apply", "-f", "-"); err != nil {
-		return nil, fmt.Errorf("applying the CephCluster: %w", err)
+	if err := l.apply(ctx, cluster); err != nil {
+		return nil, err
 	}
 	applied := time.Now()
 	l.say("CephCluster is applied")
 	t := newTimeline(applied)
+	defer l.drop()
 	if err := l.follow(ctx, t); err != nil {
 		return t.Stages(), err
 	}
-	// Ceph says HEALTH_OK also while PGs are being made.
-	if err := l.clean(ctx, t); err != nil {
+	if err := l.use(ctx, t); err != nil {
 		return t.Stages(), err
 	}
-	if err := l.roundTrip(ctx); err != nil {
-		return t.Stages(), err
+	l.Said, err = l.last(ctx, "status", "osd tree")
+	return t.Stages(), err
+}
+
+// use has Ceph keep an object, and waits until every PG is active and clean: Ceph says
+// HEALTH_OK also while PGs are being made. Neither needs the other; both need the pool.
+func (l *Lab) use(ctx context.Context, t *timeline) error {
+	if err := l.rolledOut(ctx, "rook-ceph-tools"); err != nil {
+		return err
 	}
-	return t.Stages(), l.clean(ctx, nil)
+	if err := l.pool(ctx); err != nil {
+		return err
+	}
+	var trip error
+	var all sync.WaitGroup
+	all.Go(func() { trip = l.roundTrip(ctx) })
+	err := l.clean(ctx, t)
+	all.Wait()
+	return errors.Join(trip, err)
+}
+
+// rolloutTime is how long a Deployment's pods may take to be there.
+const rolloutTime = time.Minute
+
+// rolledOut waits until a Deployment's pods are those that it asks for, and ready.
+func (l *Lab) rolledOut(ctx context.Context, name string) error {
+	api, err := l.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, rolloutTime)
+	defer cancel()
+	last := appsv1.Deployment{}
+	err = kube.Watch(ctx, api, "/apis/apps/v1/namespaces/"+Namespace+"/deployments", "fieldSelector=metadata.name%3D"+name, func(d appsv1.Deployment) (bool, error) {
+		last = d
+		return !complete(d), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the pods of %s, of which %d of %d are available: %w", name, last.Status.AvailableReplicas, last.Status.Replicas, err)
+	}
+	return nil
+}
+
+// complete reports whether the pods of a Deployment are those that it asks for, and ready.
+func complete(d appsv1.Deployment) bool {
+	want := int32(1) // the default
+	if d.Spec.Replicas != nil {
+		want = *d.Spec.Replicas
+	}
+	s := d.Status
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
+}
+
+// patched gives a manifest of one object, changed by a JSON merge patch.
+func patched(manifest []byte, patch string) ([]byte, error) {
+	var object, change map[string]any
+	if err := yaml.Unmarshal(manifest, &object); err != nil {
+		return nil, fmt.Errorf("reading the manifest: %w", err)
+	}
+	if err := json.Unmarshal([]byte(patch), &change); err != nil {
+		return nil, fmt.Errorf("reading the patch: %w", err)
+	}
+	return yaml.Marshal(merge(object, change))
+}
+
+// merge is RFC 7396: maps are merged, null removes, all else replaces.
+func merge(object, change map[string]any) map[string]any {
+	if object == nil {
+		object = map[string]any{}
+	}
+	for k, v := range change {
+		switch v := v.(type) {
+		case nil:
+			delete(object, k)
+		case map[string]any:
+			below, _ := object[k].(map[string]any)
+			object[k] = merge(below, v)
+		default:
+			object[k] = v
+		}
+	}
+	return object
 }
 
 // installedAnnotation on the namespace says what Install has applied last.
@@ -106,17 +210,31 @@ func (l *Lab) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	api, err := l.client()
+	if err != nil {
+		return err
+	}
+	const path = "/api/v1/namespaces/" + Namespace
 	if l.Image != "" {
-		// No answer, as for a namespace that is not there, means that all is to be done.
-		now, err := l.kubectl(ctx, nil, "get", "namespace", Namespace, "-o", "jsonpath={.metadata.annotations."+strings.ReplaceAll(installedAnnotation, ".", `\.`)+"}")
-		if err == nil && string(now) == sum {
+		var now struct {
+			Metadata struct{ Annotations map[string]string }
+		}
+		err := api.Get(ctx, path, &now)
+		if err == nil && now.Metadata.Annotations[installedAnnotation] == sum {
 			return nil
+		}
+		if err != nil && !kube.IsNotFound(err) {
+			return err
 		}
 	}
 	if err := l.install(ctx); err != nil {
 		return err
 	}
-	if _, err := l.kubectl(ctx, nil, "annotate", "namespace", Namespace, installedAnnotation+"="+sum, "--overwrite"); err != nil {
+	note, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{installedAnnotation: sum}}})
+	if err == nil {
+		err = api.Merge(ctx, path, note)
+	}
+	if err != nil {
 		return fmt.Errorf("noting what is installed: %w", err)
 	}
 	return nil
@@ -182,15 +300,39 @@ func (l *Lab) install(ctx context.Context) error {
 
 // kinds applies the CRDs and waits until the API server knows them.
 func (l *Lab) kinds(ctx context.Context) error {
-	crds := filepath.Join(l.Deploy, "crds")
-	if _, err := l.kubectl(ctx, nil, "apply", "--server-side", "-f", crds); err != nil {
-		return fmt.Errorf("applying the CRDs: %w", err)
+	api, err := l.client()
+	if err != nil {
+		return err
 	}
-	if _, err := l.kubectl(ctx, nil, "wait", "--for=condition=Established", "--timeout=30s", "-f", crds); err != nil {
-		return fmt.Errorf("waiting for the CRDs: %w", err)
+	paths, err := filepath.Glob(filepath.Join(l.Deploy, "crds", "*.yaml"))
+	if err != nil {
+		return fmt.Errorf("listing the CRDs: %w", err)
 	}
-	return nil
+	var all []kube.Object
+	var names []string
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("reading the CRDs: %w", err)
+		}
+		objects, err := kube.Read(b)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		for _, o := range objects {
+			all, names = append(all, o), append(names, o.Name)
+		}
+	}
+	if err := api.ApplyAny(ctx, all); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, kindsTime)
+	defer cancel()
+	return api.Served(ctx, names)
 }
+
+// kindsTime is how long the API server may take to serve kinds that it has been told of.
+const kindsTime = 30 * time.Second
 
 // surroundings applies what the operator finds when it starts: namespace, permissions,
 // the lab's settings, and the toolbox.
@@ -216,8 +358,15 @@ func (l *Lab) surroundings(ctx context.Context) error {
 
 // apply applies manifests as a user would.
 func (l *Lab) apply(ctx context.Context, manifests []byte) error {
-	_, err := l.kubectl(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-")
-	return err
+	api, err := l.client()
+	if err != nil {
+		return err
+	}
+	objects, err := kube.Read(manifests)
+	if err != nil {
+		return err
+	}
+	return api.Apply(ctx, objects)
 }
 
 // withoutSettings leaves out the operator's settings, in place of which the lab has its own.
@@ -245,44 +394,45 @@ func useImages(manifest []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// kubectl runs the lab's kubectl.
-func (l *Lab) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, l.Kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
-	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
+// toolbox finds the pod with Ceph's tools.
+const toolbox = "app=rook-ceph-tools"
+
+// Exec runs a program in the toolbox pod.
+func (l *Lab) Exec(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ...string) error {
+	api, err := l.client()
+	if err != nil {
+		return err
 	}
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil {
-		return out.Bytes(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))
-	}
-	return out.Bytes(), nil
+	return api.Exec(ctx, Namespace, toolbox, stdin, stdout, stderr, args...)
 }
 
 // Tool runs a Ceph tool in the toolbox pod.
 func (l *Lab) Tool(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
-	call := []string{"-n", Namespace, "exec", "-i", "deploy/rook-ceph-tools", "--"}
-	return l.kubectl(ctx, stdin, append(call, args...)...)
+	var out, errOut bytes.Buffer
+	if err := l.Exec(ctx, bytes.NewReader(stdin), &out, &errOut, args...); err != nil {
+		return out.Bytes(), fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))
+	}
+	return out.Bytes(), nil
 }
 
-// roundTrip writes an object into a pool of its own and reads it back.
+// poolName is the pool that the lab's object is in.
+const poolName = "lab"
+
+// pool makes it.
+func (l *Lab) pool(ctx context.Context) error {
+	return again(ctx, "a pool", func() error {
+		// What goes wrong with it, the rados tool says.
+		return l.tell(ctx, "osd pool create "+poolName+" 8", "osd pool application enable "+poolName+" rados")
+	})
+}
+
+// roundTrip writes an object into the pool and reads it back.
 func (l *Lab) roundTrip(ctx context.Context) error {
 	data := bytes.Repeat([]byte("castellan keeps what it is given\n"), 4096)
-	steps := []struct {
-		stdin []byte
-		args  []string
-	}{
-		// The ceph tool is Python: it is started once for both.
-		{[]byte("osd pool create lab 8\nosd pool application enable lab rados\n"), []string{"ceph"}},
-		{data, []string{"rados", "-p", "lab", "put", "hello", "-"}},
+	if _, err := l.Tool(ctx, data, "rados", "-p", poolName, "put", "hello", "-"); err != nil {
+		return err
 	}
-	for _, s := range steps {
-		if _, err := l.Tool(ctx, s.stdin, s.args...); err != nil {
-			return err
-		}
-	}
-	back, err := l.Tool(ctx, nil, "rados", "-p", "lab", "get", "hello", "-")
+	back, err := l.Tool(ctx, nil, "rados", "-p", poolName, "get", "hello", "-")
 	if err != nil {
 		return err
 	}
@@ -300,39 +450,32 @@ const askTime = 20 * time.Second
 // askEvery is how often the toolbox is asked. The tool that runs answers in milliseconds.
 const askEvery = 200 * time.Millisecond
 
-// clean waits until every PG is active and clean. t, which may be nil, is told.
-func (l *Lab) clean(ctx context.Context, t *timeline) error {
-	if _, err := l.kubectl(ctx, nil, "-n", Namespace, "rollout", "status", "deployment/rook-ceph-tools", "--timeout=60s"); err != nil {
-		return fmt.Errorf("waiting for the toolbox: %w", err)
-	}
+// again asks until it gets an answer: a toolbox that was there before the cluster may not
+// know it yet.
+func again(ctx context.Context, what string, ask func() error) error {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
-	var tool *shell
-	defer func() { tool.close() }()
 	for {
-		var err error
-		if tool == nil {
-			tool, err = l.shell(ctx)
-		}
-		pgs := 0
+		err := ask()
 		if err == nil {
-			pgs, err = tool.unclean()
-		}
-		if err == nil {
-			if t != nil {
-				t.reach(stageClean, time.Now())
-			}
-			l.say("all %d PGs are active+clean", pgs)
 			return nil
-		}
-		if !errors.Is(err, errUnclean) {
-			tool.close()
-			tool = nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for clean PGs: %w; last seen: %w", ctx.Err(), err)
+			return fmt.Errorf("waiting for %s: %w; last seen: %w", what, ctx.Err(), err)
 		case <-tick.C:
 		}
 	}
+}
+
+// clean waits until every PG is active and clean, and tells t.
+func (l *Lab) clean(ctx context.Context, t *timeline) error {
+	return again(ctx, "clean PGs", func() error {
+		pgs, err := l.unclean(ctx)
+		if err == nil {
+			t.reach(stageClean, time.Now())
+			l.say("all %d PGs are active+clean", pgs)
+		}
+		return err
+	})
 }

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The lab has its own settings: those of deploy/operator.yaml would take them back. All
@@ -80,4 +83,44 @@ func TestSum(t *testing.T) {
 	}
 	write("crds/b.yaml", "kind: A\n")
 	sum("sha256:1")
+}
+
+func TestPatched(t *testing.T) {
+	const manifest = "kind: Pot\nspec:\n  lid: true\n  tea: {sort: green, minutes: 3}\n"
+	got, err := patched([]byte(manifest), `{"spec":{"lid":null,"tea":{"minutes":4},"cups":[1,2],"tray":{"round":true}}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "kind: Pot\nspec:\n  cups:\n  - 1\n  - 2\n  tea:\n    minutes: 4\n    sort: green\n  tray:\n    round: true\n"
+	if string(got) != want {
+		t.Errorf("got:\n%s", got)
+	}
+	if _, err := patched([]byte(manifest), `[]`); err == nil {
+		t.Error("a list was taken for a patch")
+	}
+}
+
+func TestComplete(t *testing.T) {
+	two := int32(2)
+	done := appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Generation: 3},
+		Spec:       appsv1.DeploymentSpec{Replicas: &two},
+		Status:     appsv1.DeploymentStatus{ObservedGeneration: 3, Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2},
+	}
+	if !complete(done) {
+		t.Error("a Deployment that is complete is not")
+	}
+	for what, change := range map[string]func(*appsv1.Deployment){
+		"not seen by its controller": func(d *appsv1.Deployment) { d.Generation++ },
+		"a pod of before":            func(d *appsv1.Deployment) { d.Status.Replicas++ },
+		"one that is not new":        func(d *appsv1.Deployment) { d.Status.UpdatedReplicas-- },
+		"one that is not ready":      func(d *appsv1.Deployment) { d.Status.AvailableReplicas-- },
+		"no number, which is one":    func(d *appsv1.Deployment) { d.Spec.Replicas = nil },
+	} {
+		d := done
+		change(&d)
+		if complete(d) {
+			t.Errorf("%s: complete", what)
+		}
+	}
 }

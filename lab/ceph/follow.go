@@ -1,17 +1,14 @@
 package ceph
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/castellan-storage/castellan/lab/ceph/kube"
 )
 
 // status is the part of a CephCluster that is followed.
@@ -44,12 +41,16 @@ type seen struct {
 // follow watches the CephCluster and the pods of its namespace until the cluster is
 // ready and healthy. It watches, since asking again and again would take a good part
 // of a small machine's time from what is waited for.
-func (l *Lab) follow(ctx context.Context, t *timeline) error {
-	ctx, cancel := context.WithCancel(ctx)
+func (l *Lab) follow(up context.Context, t *timeline) error {
+	ctx, cancel := context.WithCancel(up)
 	defer cancel()
+	api, err := l.client()
+	if err != nil {
+		return err
+	}
 	news := make(chan seen)
-	go watch(ctx, l, news, func(s status) seen { return seen{cluster: &s} }, "/apis/ceph.rook.io/v1/namespaces/"+Namespace+"/cephclusters")
-	go watch(ctx, l, news, func(p corev1.Pod) seen { return seen{pod: &p} }, "/api/v1/namespaces/"+Namespace+"/pods")
+	go watch(ctx, api, news, func(s status) seen { return seen{cluster: &s} }, "/apis/ceph.rook.io/v1/namespaces/"+Namespace+"/cephclusters")
+	go watch(ctx, api, news, func(p corev1.Pod) seen { return seen{pod: &p} }, "/api/v1/namespaces/"+Namespace+"/pods")
 	told := ""
 	for {
 		select {
@@ -64,6 +65,10 @@ func (l *Lab) follow(ctx context.Context, t *timeline) error {
 				continue
 			}
 			l.stages(t, s)
+			if s.cluster.Status.OSD.Up > 0 {
+				// It takes a while to start, and is asked when all OSDs are up.
+				l.kept(up)
+			}
 			if s.cluster.Status.Phase == "Ready" && s.cluster.Status.Ceph.Health == "HEALTH_OK" {
 				return nil
 			}
@@ -97,16 +102,8 @@ func (l *Lab) stages(t *timeline, s seen) {
 	}
 }
 
-// event is what a watch of the API server tells.
-type event[T any] struct {
-	Type   string `json:"type"`
-	Object T      `json:"object"`
-}
-
-// watch sends each object that a watch of path tells of, until ctx ends. kubectl hands
-// the API server's own words through: to read them and to write them anew would take it
-// as long as a daemon takes to start.
-func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen, path string) {
+// watch sends each object that a watch of path tells of, until ctx ends.
+func watch[T any](ctx context.Context, api *kube.Client, news chan<- seen, as func(T) seen, path string) {
 	send := func(s seen) {
 		s.at = time.Now()
 		select {
@@ -114,35 +111,11 @@ func watch[T any](ctx context.Context, l *Lab, news chan<- seen, as func(T) seen
 		case <-ctx.Done():
 		}
 	}
-	args := []string{"get", "--raw", path + "?watch=true"}
-	cmd := exec.CommandContext(ctx, l.Kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
-	var errOut bytes.Buffer
-	cmd.Stderr = &errOut
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		send(seen{err: fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)})
-		return
-	}
-	dec := json.NewDecoder(out)
-	for {
-		var e event[T]
-		if err = dec.Decode(&e); err != nil {
-			break
-		}
-		if e.Type == "ERROR" {
-			err = errors.New("the API server ended the watch")
-			break
-		}
-		if e.Type != "DELETED" {
-			send(as(e.Object))
-		}
-	}
-	err = errors.Join(err, cmd.Wait())
-	send(seen{err: fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errOut.String()))})
+	err := kube.Watch(ctx, api, path, "", func(o T) (bool, error) {
+		send(as(o))
+		return true, nil
+	})
+	send(seen{err: err})
 }
 
 func waiting(s status) string {

@@ -72,14 +72,11 @@ func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	} else {
 		lab = testlab.StartNamed(t, name, opts)
 	}
-	p, err := build.Lookup("kubernetes")
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := &cluster{lab: lab, ceph: ceph.Lab{
-		Kubectl: filepath.Join(p.Assets, "kubectl"), Kubeconfig: lab.Kubeconfig, Deploy: filepath.Join(repository, "deploy"),
+		Kubeconfig: lab.Kubeconfig, Deploy: filepath.Join(repository, "deploy"),
 		OSDs: nodes + len(more), Out: lineWriter{t}, Begun: time.Now(),
 	}}
+	var err error
 	if c.dyn, err = dynamic.NewForConfig(lab.Config()); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -162,23 +161,22 @@ func (c *cluster) follow(t *testing.T) *follower {
 // probe runs in the toolbox, again when it ends: its node may have been stopped.
 func (f *follower) probe(ctx context.Context, c *cluster) {
 	for ctx.Err() == nil {
-		cmd := exec.CommandContext(ctx, c.ceph.Kubectl, "-n", ceph.Namespace, "exec", "-i", "deploy/rook-ceph-tools", "--", "python3", "-u", "-c", probe)
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+c.ceph.Kubeconfig)
+		pipe, out := io.Pipe()
 		var errOut strings.Builder
-		cmd.Stderr = &errOut
-		pipe, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err == nil {
-			for lines := bufio.NewScanner(pipe); lines.Scan(); {
-				var s cephSeen
-				if err := json.Unmarshal(lines.Bytes(), &s); err == nil {
-					f.state(s)
-				}
+		ended := make(chan error, 1)
+		go func() {
+			err := c.ceph.Exec(ctx, nil, out, &errOut, "python3", "-u", "-c", probe)
+			_ = out.Close()
+			ended <- err
+		}()
+		for lines := bufio.NewScanner(pipe); lines.Scan(); {
+			var s cephSeen
+			if err := json.Unmarshal(lines.Bytes(), &s); err == nil {
+				f.state(s)
 			}
-			err = cmd.Wait()
 		}
+		_ = pipe.Close() // what still writes ends
+		err := <-ended
 		f.mu.Lock()
 		f.lost = fmt.Sprintf("%v: %s", err, errOut.String())
 		f.mu.Unlock()

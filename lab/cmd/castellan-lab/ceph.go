@@ -52,12 +52,8 @@ func newCephUpCmd() *cobra.Command {
 		for _, n := range st.Nodes {
 			disks += len(n.Disks)
 		}
-		p, err := build.Lookup("kubernetes")
-		if err != nil {
-			return err
-		}
 		lab := ceph.Lab{
-			Kubectl: filepath.Join(p.Assets, "kubectl"), Kubeconfig: cluster.Kubeconfig(dir), Deploy: deploy,
+			Kubeconfig: cluster.Kubeconfig(dir), Deploy: deploy,
 			OSDs: disks, Out: os.Stderr, Begun: begun,
 		}
 		if err := loadOperator(ctx, bin, &lab); err != nil {
@@ -67,7 +63,8 @@ func newCephUpCmd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printCeph(ctx, &lab, l.Name, stages)
+		printCeph(lab.Said, l.Name, stages)
+		return nil
 	}
 	return c
 }
@@ -102,12 +99,8 @@ func loadOperator(ctx context.Context, bin string, lab *ceph.Lab) error {
 	return nil
 }
 
-func printCeph(ctx context.Context, lab *ceph.Lab, name string, stages []ceph.Stage) error {
-	out, err := lab.Tool(ctx, []byte("status\nosd tree\n"), "ceph")
-	if err != nil {
-		return err
-	}
-	fmt.Printf("\n%s\n", out)
+func printCeph(said, name string, stages []ceph.Stage) {
+	fmt.Printf("\n%s\n", said)
 	fmt.Println("Time from the CephCluster being applied (+ is the time since the line above):")
 	before := time.Duration(0)
 	for _, s := range stages {
@@ -134,5 +127,4 @@ What to try next:
   castellan-lab kubectl%[1]s -n rook-ceph annotate cephcluster rook-ceph castellan.ceph.io/rescan=1 --overwrite
   castellan-lab down%[1]s
 `, flag)
-	return nil
 }

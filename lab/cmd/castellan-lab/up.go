@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,11 +73,7 @@ func installWith(ctx context.Context, o *cluster.Options, bin, deploy string, be
 	if err := state.CheckRoot(); err != nil {
 		return err
 	}
-	p, err := build.Lookup("kubernetes")
-	if err != nil {
-		return err
-	}
-	lab := ceph.Lab{Kubectl: filepath.Join(p.Assets, "kubectl"), Deploy: deploy, Out: os.Stderr, Begun: begun}
+	lab := ceph.Lab{Deploy: deploy, Out: os.Stderr, Begun: begun}
 	if err := loadOperator(ctx, bin, &lab); err != nil {
 		return err
 	}
