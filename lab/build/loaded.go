@@ -2,6 +2,8 @@ package build
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +24,8 @@ type LoadedImage struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"` // of its manifest
 	Dir    string `json:"-"`      // its layout, without the layers of its base
+	// Recipe is all that it was made of: with the same, it need not be made again.
+	Recipe string `json:"recipe,omitempty"`
 }
 
 // loadedDir holds one directory per loaded image.
@@ -142,6 +146,19 @@ func writeLoaded(ctx context.Context, dir, images, name, baseName string, cfg im
 	if err != nil {
 		return fail(err)
 	}
+	recipe, err := loadedRecipe(base, baseName, cfg, adds)
+	if err != nil {
+		return fail(err)
+	}
+	before, err := Loaded(dir)
+	if err != nil {
+		return fail(err)
+	}
+	for _, li := range before {
+		if li.Name == name && li.Recipe == recipe && recipe != "" {
+			return li, nil
+		}
+	}
 	parent := filepath.Join(dir, loadedDir)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return fail(err)
@@ -162,7 +179,7 @@ func writeLoaded(ctx context.Context, dir, images, name, baseName string, cfg im
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	li := LoadedImage{Name: name, Digest: digest, Dir: filepath.Join(parent, string(cache.NewKey(name)))}
+	li := LoadedImage{Name: name, Digest: digest, Recipe: recipe, Dir: filepath.Join(parent, string(cache.NewKey(name)))}
 	b, err := json.Marshal(li)
 	if err != nil {
 		return fail(err)
@@ -177,4 +194,43 @@ func writeLoaded(ctx context.Context, dir, images, name, baseName string, cfg im
 		return fail(err)
 	}
 	return li, nil
+}
+
+// loadedRecipe is what an image is made of, as a hash: to read files is much less than
+// to compress them. It is "" where more counts than the content of plain files.
+func loadedRecipe(base *image.Layout, baseName string, cfg image.Config, adds []image.Add) (string, error) {
+	digest, err := base.Digest(baseName)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	settings, err := json.Marshal(cfg)
+	if err != nil {
+		return "", err
+	}
+	_, _ = fmt.Fprintf(h, "%s %d %s", digest, len(settings), settings)
+	for _, a := range adds {
+		info, err := os.Stat(a.Source)
+		if err != nil {
+			return "", err
+		}
+		if !info.Mode().IsRegular() || a.Skip != nil || a.Keep {
+			return "", nil
+		}
+		_, _ = fmt.Fprintf(h, "%q %v %d\n", a.Destination, info.Mode(), info.Size())
+		if err := hashFile(h, a.Source); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func hashFile(h io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	_, err = io.Copy(h, f)
+	return err
 }

@@ -196,7 +196,9 @@ func TestLoadedIsSorted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []LoadedImage{{"a", "d1", filepath.Join(dir, loadedDir, "2")}, {"b", "d2", filepath.Join(dir, loadedDir, "1")}}
+	want := []LoadedImage{
+		{Name: "a", Digest: "d1", Dir: filepath.Join(dir, loadedDir, "2")}, {Name: "b", Digest: "d2", Dir: filepath.Join(dir, loadedDir, "1")},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Loaded (-want +got):\n%s", diff)
 	}
