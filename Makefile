@@ -25,7 +25,7 @@ lab: $(LAB) ## build the lab program and everything it runs (Kubernetes, Ceph ro
 	$(LAB) build
 
 up: lab binaries ## a Kubernetes of three nodes with a healthy Ceph on this machine
-	$(LAB) up --nodes 3 --disks 2 --disk-size 10Gi
+	$(LAB) up --nodes 3 --disks 2 --disk-size 10Gi --bin bin --deploy deploy
 	$(LAB) ceph up --bin bin --deploy deploy
 
 down: $(LAB) ## take everything of the lab down again
