@@ -393,7 +393,7 @@ func TestWhichStoresAreChecked(t *testing.T) {
 	}
 	fresh, renewed := newWorld(t), newWorld(t)
 	renewed.osds[5] = ""
-	if err := errors.Join(fresh.maker().Make(t.Context(), fresh.disk(), ""), renewed.maker().Renew(t.Context(), renewed.disk(), 5, "11111111-2222-8333-8444-555555555555", "")); err != nil {
+	if err := errors.Join(fresh.maker().Make(t.Context(), fresh.disk(), "ssd"), renewed.maker().Renew(t.Context(), renewed.disk(), 5, "11111111-2222-8333-8444-555555555555", "ssd")); err != nil {
 		t.Fatal(err)
 	}
 	if checked(fresh) || !checked(renewed) {
