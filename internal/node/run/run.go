@@ -7,6 +7,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,10 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -101,8 +105,10 @@ type Exec struct {
 	Log io.Writer
 	// Env is added to the environment of the process.
 	Env []string
-	// Timeout bounds each program; 0 means that only the context does.
+	// Timeout bounds each program; 0 means that each gets what Limit says of it.
 	Timeout time.Duration
+	// root is "/" but for tests.
+	root string
 }
 
 // Run implements Runner. A program that outlives its bound is killed, and the
@@ -115,14 +121,22 @@ func (x Exec) Run(ctx context.Context, name string, args ...string) ([]byte, err
 // Feed is Run with something for the program to read: the way for secrets, which
 // nobody sees there.
 func (x Exec) Feed(ctx context.Context, in []byte, name string, args ...string) ([]byte, error) {
-	if x.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, x.Timeout)
-		defer cancel()
+	limit := x.Timeout
+	if limit == 0 {
+		limit = Limit(name, args...)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLimit)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...) //nolint:gosec // fixed names and arguments, made by pure code; no shell
 	cmd.Env = append(os.Environ(), x.Env...)
 	cmd.WaitDelay = 2 * time.Second
+	// What a program has started must not go on writing to a disk when the program is given up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var stuck atomic.Value
+	cmd.Cancel = func() error {
+		stuck.Store(opened(cmp.Or(x.root, "/"), cmd.Process.Pid))
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
 	if in != nil {
 		cmd.Stdin = bytes.NewReader(in)
 	}
@@ -139,16 +153,38 @@ func (x Exec) Feed(ctx context.Context, in []byte, name string, args ...string) 
 		var hangs bool
 		if hangs, err = await(ctx, ended, killGrace); hangs {
 			// Its output is not read: it may still be written.
-			return nil, &Error{Name: name, Args: args, Code: -1, Err: err}
+			return nil, &Error{Name: name, Args: args, Code: -1, Err: late(ctx, limit, stuck.Load(), args, err)}
 		}
 	}
 	if ctx.Err() != nil && err != nil {
-		err = fmt.Errorf("%w (%w)", ctx.Err(), err)
+		err = late(ctx, limit, stuck.Load(), args, err)
 	}
 	if err != nil {
 		return out.Bytes(), &Error{Name: name, Args: args, Code: cmd.ProcessState.ExitCode(), Stderr: strings.TrimSpace(tail.String()), Err: err}
 	}
 	return out.Bytes(), nil
+}
+
+// errLimit says that a program has used up its own time, and not that of its caller.
+var errLimit = errors.New("out of time")
+
+// late says why a program was killed, and on what disk it may have been waiting: one that it
+// was given, or had open.
+func late(ctx context.Context, limit time.Duration, open any, args []string, err error) error {
+	if !errors.Is(context.Cause(ctx), errLimit) {
+		return fmt.Errorf("%w (%w)", ctx.Err(), err)
+	}
+	devices, _ := open.([]string)
+	for _, a := range args {
+		if strings.HasPrefix(a, "/dev/") && !slices.Contains(devices, a) {
+			devices = append(devices, a)
+		}
+	}
+	where := "a disk of this node may not answer"
+	if len(devices) > 0 {
+		where = "it was busy with " + strings.Join(devices, ", ")
+	}
+	return fmt.Errorf("it had not ended after %v and was killed; %s: %w (%w)", limit, where, ctx.Err(), err)
 }
 
 // killGrace is how long a program may take to end after it was killed.

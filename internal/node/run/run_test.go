@@ -3,6 +3,10 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,5 +79,105 @@ func TestAwait(t *testing.T) {
 	ended <- nil
 	if hangs, err := await(t.Context(), ended, time.Minute); hangs || err != nil {
 		t.Errorf("one that ended: %v, %v", hangs, err)
+	}
+}
+
+// Every program has a limit, and what is killed for it says so, with the disk that it was
+// given or had open.
+func TestAProgramThatIsTooSlowNamesItsDisk(t *testing.T) {
+	_, err := Exec{Timeout: 100 * time.Millisecond}.Run(t.Context(), "tail", "-f", "/dev/null", "/dev/sdz-that-is-not")
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "had not ended after 100ms") || !strings.Contains(err.Error(), "busy with") || !strings.Contains(err.Error(), "/dev/sdz-that-is-not") {
+		t.Errorf("%v", err)
+	}
+	_, err = Exec{Timeout: 100 * time.Millisecond}.Run(t.Context(), "sleep", "30")
+	if err == nil || !strings.Contains(err.Error(), "running sleep 30: it had not ended after 100ms and was killed; a disk of this node may not answer") {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err = (Exec{}).Run(ctx, "sleep", "30"); err == nil || strings.Contains(err.Error(), "had not ended") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its caller was out of time: %v", err)
+	}
+}
+
+// What a killed program has started ends with it: it must not go on writing to a disk.
+func TestChildrenEndToo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	_, err := Exec{Timeout: time.Second}.Run(t.Context(), "sh", "-c", "sleep 300 & echo $! > "+file+"; wait")
+	if err == nil {
+		t.Fatal("it has ended by itself")
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("process %d runs on", pid)
+}
+
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		command string
+		want    time.Duration
+	}{
+		{"lvs --reportformat json", looking},
+		{"/usr/sbin/lsblk --json", looking},
+		{"blkid -p -o export /dev/sdb", looking},
+		{"vgcreate --yes vg /dev/sdb", changing},
+		{"cryptsetup close x", changing},
+		{"ceph --connect-timeout 60 osd dump", asking},
+		{"ceph-volume inventory /dev/sdb", listing},
+		{"ceph-volume lvm prepare --osd-id 5", making},
+		{"ceph-volume lvm batch --prepare", making},
+		{"ceph-osd --mkfs -i 5", making},
+		{"ceph-bluestore-tool prime-osd-dir --dev /dev/sdb", changing},
+		{"ceph-bluestore-tool bluefs-bdev-expand --path x", opening},
+		{"something", unknown},
+	} {
+		words := strings.Fields(c.command)
+		if got := Limit(words[0], words[1:]...); got != c.want {
+			t.Errorf("%s: %v, want %v", c.command, got, c.want)
+		}
+	}
+}
+
+// The devices are those of the program and of what it has started.
+func TestOpened(t *testing.T) {
+	root := t.TempDir()
+	process := func(pid, children string, open ...string) {
+		dir := filepath.Join(root, "proc", pid)
+		for _, d := range []string{"fd", "task/" + pid} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "task", pid, "children"), []byte(children), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range open {
+			if err := os.Symlink(o, filepath.Join(dir, "fd", strconv.Itoa(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	process("10", "11 12 ", "/dev/null", "/etc/lvm/lvm.conf")
+	process("11", "", "/dev/sdb", "/dev/urandom")
+	process("12", "99 ", "/dev/sda", "/dev/sdb", "/dev/mapper/control", "/dev/mapper/x")
+	process("13", "", "/dev/sdc")
+	if got := strings.Join(opened(root, 10), " "); got != "/dev/mapper/x /dev/sda /dev/sdb" {
+		t.Errorf("%q", got)
+	}
+	if got := opened(root, 77); len(got) > 0 {
+		t.Errorf("of a process that is gone: %q", got)
 	}
 }
