@@ -171,6 +171,21 @@ func writeConf(fsid, monHost string) error {
 	return nil
 }
 
+// lvmConf has no pattern that accepts: a device has many names, LVM takes it if any of them
+// is accepted first, and a pattern for all would let an rbd in by its link below
+// /dev/disk. What no pattern matches is taken in any case (lvm.conf(5), devices/filter).
+const lvmConf = `devices {
+	filter = [ "r|^/dev/rbd|", "r|^/dev/nbd|", "r|^/dev/drbd|", "r|^/dev/zram|" ]
+	global_filter = [ "r|^/dev/rbd|", "r|^/dev/nbd|", "r|^/dev/drbd|", "r|^/dev/zram|" ]
+	obtain_device_list_from_udev = 0
+	use_devicesfile = 0
+}
+activation {
+	udev_sync = 0
+	udev_rules = 0
+}
+`
+
 // writeLVMConf keeps LVM from waiting for udev and from opening devices that can
 // hang. It does nothing where the image has no LVM.
 func writeLVMConf() error {
@@ -181,18 +196,7 @@ func writeLVMConf() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", dir, err)
 	}
-	const conf = `devices {
-	filter = [ "r|^/dev/rbd|", "r|^/dev/nbd|", "r|^/dev/drbd|", "r|^/dev/zram|", "a|.*|" ]
-	global_filter = [ "r|^/dev/rbd|", "r|^/dev/nbd|", "r|^/dev/drbd|", "r|^/dev/zram|", "a|.*|" ]
-	obtain_device_list_from_udev = 0
-	use_devicesfile = 0
-}
-activation {
-	udev_sync = 0
-	udev_rules = 0
-}
-`
-	if err := os.WriteFile(filepath.Join(dir, "lvm.conf"), []byte(conf), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "lvm.conf"), []byte(lvmConf), 0o644); err != nil {
 		return fmt.Errorf("writing lvm.conf: %w", err)
 	}
 	return nil

@@ -25,7 +25,9 @@ import (
 
 const (
 	// lookEvery is how often disks are looked at without a word of the kernel.
-	lookEvery = 5 * time.Second
+	// It is a few small files for each disk, and what a swap is noticed by where the kernel's
+	// events do not reach a pod.
+	lookEvery = time.Second
 	// toolTimeout bounds cryptsetup and LVM: on a dead disk they can hang in the kernel.
 	toolTimeout = time.Minute
 )

@@ -153,3 +153,19 @@ func (d Device) Answers(ref string) bool {
 func Find(devices []Device, ref string) int {
 	return slices.IndexFunc(devices, func(d Device) bool { return d.Answers(ref) })
 }
+
+// FindPartition finds a partition by its uuid in the partition table, by the link that udev has
+// made for it; -1 where there is none, or where several have it, as on a copied disk.
+func FindPartition(devices []Device, uuid string) int {
+	link, found := "/dev/disk/by-partuuid/"+strings.ToLower(uuid), -1
+	for i, d := range devices {
+		if uuid == "" || d.Type != Partition || !d.HasNode || !slices.Contains(d.Links, link) {
+			continue
+		}
+		if found >= 0 {
+			return -1
+		}
+		found = i
+	}
+	return found
+}

@@ -137,3 +137,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestFindPartition(t *testing.T) {
+	const uuid = "0FC63DAF-8483-4772-8E79-3D69D8477DE4"
+	link := "/dev/disk/by-partuuid/0fc63daf-8483-4772-8e79-3d69d8477de4"
+	disk := Device{Name: "sda", Type: Disk, HasNode: true, Links: []string{link}}
+	one := Device{Name: "sda1", Path: "/dev/sda1", Type: Partition, HasNode: true, Links: []string{"/dev/disk/by-id/x", link}}
+	copied, foreign := one, one
+	copied.Name, foreign.HasNode = "sdb1", false
+	for name, c := range map[string]struct {
+		devices []Device
+		uuid    string
+		want    int
+	}{
+		"one":                       {[]Device{disk, foreign, one}, uuid, 2},
+		"none":                      {[]Device{disk, one}, "0fc63daf-0000-0000-0000-000000000000", -1},
+		"no uuid":                   {[]Device{one}, "", -1},
+		"on a copied disk too":      {[]Device{one, copied}, uuid, -1},
+		"of another machine's disk": {[]Device{foreign}, uuid, -1},
+	} {
+		if got := FindPartition(c.devices, c.uuid); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}

@@ -23,9 +23,11 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/device"
 )
 
-// settle is how long after the kernel's word the look is taken: udev needs a moment to
-// write down a new disk's serial and slot, and a shelf of disks comes one by one.
-const settle = time.Second
+// settle is how long after the kernel's word the look is taken: a shelf of disks comes one
+// by one. That udev has written down a new disk's serial and slot is not waited for here:
+// a disk that is new is a difference without them, and the look that follows from it starts
+// a pod first.
+const settle = 300 * time.Millisecond
 
 // noDisk matches what /sys/block lists but nobody plugs in; as package swap has it.
 var noDisk = regexp.MustCompile(`^(rbd|nbd|drbd|zram|ram|sr|fd|dm-|md)[0-9]`)

@@ -142,3 +142,25 @@ func TestAboutDisks(t *testing.T) {
 		}
 	}
 }
+
+// The kernel's word is followed at once, not when the clock says so.
+func TestAnEventIsFollowedAtOnce(t *testing.T) {
+	f := newFake(t)
+	f.plug("sda", 0, "SA", 2048)
+	events, done := make(chan struct{}), make(chan string, 1)
+	go func() {
+		got, err := Host{f.root}.Wait(t.Context(), []string{"/dev/sda SA 1048576"}, events, nil)
+		done <- fmt.Sprint(got, err)
+	}()
+	events <- struct{}{} // the first look has found nothing
+	f.pull("sda")
+	begun := time.Now()
+	select {
+	case got := <-done:
+		if took := time.Since(begun); got != "/dev/sda (serial SA) is gone<nil>" || took > 900*time.Millisecond {
+			t.Errorf("%s after %v", got, took)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it was not noticed")
+	}
+}
