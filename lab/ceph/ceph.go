@@ -120,19 +120,25 @@ func (l *Lab) Up(ctx context.Context) ([]Stage, error) {
 	return t.Stages(), err
 }
 
-// use has Ceph keep an object, and waits until every PG is active and clean: Ceph says
-// HEALTH_OK also while PGs are being made. Neither needs the other; both need the pool.
+// use waits until every PG is active and clean, since Ceph says HEALTH_OK also while PGs
+// are being made, has Ceph keep an object in a pool, and waits for that pool's PGs.
 func (l *Lab) use(ctx context.Context, t *timeline) error {
 	if err := l.rolledOut(ctx, "rook-ceph-tools"); err != nil {
 		return err
 	}
-	if err := l.pool(ctx); err != nil {
+	if err := l.clean(ctx, t); err != nil {
+		return err
+	}
+	if err := l.have(ctx, "a pool", "osd pool create "+poolName+" 8"); err != nil {
 		return err
 	}
 	var trip error
 	var all sync.WaitGroup
 	all.Go(func() { trip = l.roundTrip(ctx) })
-	err := l.clean(ctx, t)
+	err := l.have(ctx, "the pool's application", "osd pool application enable "+poolName+" rados")
+	if err == nil {
+		err = l.clean(ctx, nil)
+	}
 	all.Wait()
 	return errors.Join(trip, err)
 }
@@ -418,12 +424,9 @@ func (l *Lab) Tool(ctx context.Context, stdin []byte, args ...string) ([]byte, e
 // poolName is the pool that the lab's object is in.
 const poolName = "lab"
 
-// pool makes it.
-func (l *Lab) pool(ctx context.Context) error {
-	return again(ctx, "a pool", func() error {
-		// What goes wrong with it, the rados tool says.
-		return l.tell(ctx, "osd pool create "+poolName+" 8", "osd pool application enable "+poolName+" rados")
-	})
+// have has the ceph tool carry a command out. What goes wrong with it, the rados tool says.
+func (l *Lab) have(ctx context.Context, what, command string) error {
+	return again(ctx, what, func() error { return l.tell(ctx, command) })
 }
 
 // roundTrip writes an object into the pool and reads it back.
@@ -468,12 +471,14 @@ func again(ctx context.Context, what string, ask func() error) error {
 	}
 }
 
-// clean waits until every PG is active and clean, and tells t.
+// clean waits until every PG is active and clean. t, which may be nil, is told.
 func (l *Lab) clean(ctx context.Context, t *timeline) error {
 	return again(ctx, "clean PGs", func() error {
 		pgs, err := l.unclean(ctx)
 		if err == nil {
-			t.reach(stageClean, time.Now())
+			if t != nil {
+				t.reach(stageClean, time.Now())
+			}
 			l.say("all %d PGs are active+clean", pgs)
 		}
 		return err

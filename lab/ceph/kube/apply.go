@@ -61,8 +61,8 @@ func head(doc []byte) []byte {
 	var out []byte
 	wanted := false
 	for line := range bytes.Lines(doc) {
-		switch c := line[0]; {
-		case c == ' ' || c == '\t' || c == '-' || c == '\n' || c == '#': // goes on
+		switch line[0] {
+		case ' ', '\t', '-', '\n', '#': // goes on
 		default:
 			wanted = hasAnyPrefix(line, "apiVersion:", "kind:", "metadata:")
 		}

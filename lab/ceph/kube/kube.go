@@ -205,7 +205,7 @@ const askEvery = 100 * time.Millisecond
 func (c *Client) Served(ctx context.Context, names []string) error {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
-	var last error
+	last := errors.New("it did not answer")
 	for {
 		missing, err := c.missing(ctx, names)
 		if err == nil && len(missing) == 0 {
@@ -219,7 +219,7 @@ func (c *Client) Served(ctx context.Context, names []string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the API server to know all kinds: %w; last: %v", ctx.Err(), last)
+			return fmt.Errorf("waiting for the API server to know all kinds: %w; last: %w", ctx.Err(), last)
 		case <-tick.C:
 		}
 	}
