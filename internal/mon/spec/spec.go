@@ -240,6 +240,8 @@ func Canary(c podspec.Cluster, m Mon, u podspec.User) *corev1.Pod {
 		Containers: []corev1.Container{{
 			Name: "mon", Image: c.NodeImage, ImagePullPolicy: c.PullPolicy, Command: []string{"castellan-node", "pause"},
 			Resources: u.Resources, SecurityContext: podspec.Confined(c), Ports: canaryPorts(m),
+			// The kubelet only waits for volumes that a container mounts.
+			VolumeMounts: []corev1.VolumeMount{{Name: "never-there", MountPath: "/never-there"}},
 		}},
 		Volumes: []corev1.Volume{{Name: "never-there", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: NeverThere},
