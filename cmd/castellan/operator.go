@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -95,6 +97,7 @@ type process struct {
 	log      logr.Logger
 	level    *slog.LevelVar
 	cfg      *rest.Config
+	mapper   meta.RESTMapper
 	live     client.Client
 	operator pods.Operator
 	pool     *conn.Pool
@@ -109,7 +112,10 @@ func newProcess(ctx context.Context, f flags) (*process, error) {
 	if p.cfg, err = kubeConfig(f.kubeconfig); err != nil {
 		return nil, err
 	}
-	if p.live, err = client.New(p.cfg, client.Options{Scheme: p.scheme}); err != nil {
+	if p.mapper, err = kube.NewMapper(p.cfg); err != nil {
+		return nil, err
+	}
+	if p.live, err = client.New(p.cfg, client.Options{Scheme: p.scheme, Mapper: p.mapper}); err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	if p.operator, err = self(ctx, p.live, f.namespace); err != nil {
@@ -141,6 +147,9 @@ func kubeConfig(file string) (*rest.Config, error) {
 		return nil, fmt.Errorf("finding how to reach Kubernetes: %w", err)
 	}
 	cfg.QPS, cfg.Burst = -1, -1
+	// Each watch that is compressed keeps some 80 KiB here, and more in the API server,
+	// for answers that are small.
+	cfg.DisableCompression = true
 	cfg.UserAgent = "castellan/" + ownVersion()
 	return cfg, nil
 }
@@ -249,7 +258,8 @@ func (p *process) scope(ctx context.Context) (scope, error) {
 func (p *process) manager(s scope) (ctrl.Manager, error) {
 	opts := ctrl.Options{
 		Scheme: p.scheme, Logger: p.log, Cache: cacheOptions(s),
-		Metrics: p.flags.metrics.server(p.scheme), HealthProbeBindAddress: p.flags.health,
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return p.mapper, nil },
+		Metrics:        p.flags.metrics.server(p.scheme), HealthProbeBindAddress: p.flags.health,
 		LeaderElection: p.flags.leaderElection, LeaderElectionResourceLockInterface: p.lease,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),
