@@ -322,6 +322,16 @@ func TestDatabaseOnAPartition(t *testing.T) {
 	}
 }
 
+// Where udev has made a link for it, no disk is read to find a partition.
+func TestAPartitionByItsLink(t *testing.T) {
+	n := newNode(t)
+	devices := []device.Device{{Name: "sdc2", Path: "/dev/sdc2", Type: device.Partition, HasNode: true, Links: []string{"/dev/disk/by-partuuid/l-db"}}}
+	p, err := partition(t.Context(), n, device.RoleDB, "L-db", devices)
+	if err != nil || p.path != "/dev/sdc2" || len(n.ran) > 0 {
+		t.Errorf("%+v, %v, ran %q", p, err, n.ran)
+	}
+}
+
 func TestKeyInTheTPM(t *testing.T) {
 	n := newNode(t)
 	n.encrypted, n.tags = true, strings.Replace(n.tags, "with_tpm=0", "with_tpm=1", 1)

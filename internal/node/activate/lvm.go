@@ -111,7 +111,7 @@ func find(ctx context.Context, runner Runner, req Request, seen inspect.Result, 
 			}
 			pieces = append(pieces, p)
 		case uuid != "" && role != device.RoleBlock:
-			p, err := partition(ctx, runner, role, uuid)
+			p, err := partition(ctx, runner, role, uuid, seen.Devices)
 			if err != nil {
 				return nil, err
 			}
@@ -121,8 +121,12 @@ func find(ctx context.Context, runner Runner, req Request, seen inspect.Result, 
 	return pieces, nil
 }
 
-// partition finds a database or WAL that is no volume.
-func partition(ctx context.Context, runner Runner, role device.Role, uuid string) (piece, error) {
+// partition finds a database or WAL that is no volume: by udev's link, and where udev has
+// made none by reading all disks, of which one may hang.
+func partition(ctx context.Context, runner Runner, role device.Role, uuid string, devices []device.Device) (piece, error) {
+	if i := device.FindPartition(devices, uuid); i >= 0 {
+		return piece{role: role, path: devices[i].Path, lv: request.LV{UUID: uuid}}, nil
+	}
 	out, err := runner.Run(ctx, "blkid", "-t", "PARTUUID="+uuid, "-o", "device")
 	found := strings.Fields(string(out))
 	if err != nil || len(found) != 1 {
