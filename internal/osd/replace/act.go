@@ -137,6 +137,8 @@ type Still struct {
 	Node string
 	// Joined are OSDs of other sets that get the same metadata device.
 	Joined []int
+	// Job is the uid of the Job that has prepared a disk, as it was seen; "" for none.
+	Job types.UID
 }
 
 // String implements kit.Check.
@@ -292,6 +294,9 @@ func (e effects) mark() kit.Plan {
 		// A volume that ceph-volume's rollback removed was made again, with another uuid.
 		if r := e.seen.Jobs.replaced; r != nil {
 			note.Record.DB, note.Record.WAL = remade(note.Record.DB, r.DB), remade(note.Record.WAL, r.WAL)
+			if u := unproven(r); u == s.UUID {
+				attempt.Unproven = u
+			}
 		}
 		keep(note)
 		p.What = "noting a failed attempt"
@@ -381,7 +386,11 @@ func (e effects) command() kit.Plan {
 		return e.told(c, false, "OSDReplaceWeight", e.a.Message)
 	case plan.Reclaim:
 		c.Void = s.Safety != plan.Safe
-		confirmed.Check = Still{For: plan.Reclaim, ID: s.ID, UUID: s.UUID, Namespace: e.still.Namespace, Name: e.still.Name, UID: e.still.UID}
+		check := Still{For: plan.Reclaim, ID: s.ID, UUID: s.UUID, Namespace: e.still.Namespace, Name: e.still.Name, UID: e.still.UID}
+		if j := e.seen.Jobs.make; j != nil {
+			check.Job = j.UID
+		}
+		confirmed.Check = check
 		confirmed.Then = c
 		return e.told(confirmed, true, "OSDReplaceFailed", e.a.Message)
 	case plan.Purge:
@@ -546,6 +555,11 @@ func (c *Controller) Confirm(ctx context.Context, cl *cephv1.CephCluster, check 
 	if w, err := c.confirmSet(ctx, cl, s, mates); w != nil || err != nil {
 		return w, err
 	}
+	if s.For == plan.Reclaim {
+		if w, err := c.noJob(ctx, s); w != nil || err != nil {
+			return w, err
+		}
+	}
 	if s.For == plan.Out || s.For == plan.Close || s.For == plan.Zap || s.For == plan.Stop || s.For == plan.Bury || s.For == plan.Enlist {
 		if s.For != plan.Stop {
 			return nil, nil
@@ -621,6 +635,22 @@ func (c *Controller) noPods(ctx context.Context, s Still, d *appsv1.Deployment) 
 	}
 	if state, _ := closeState(job, s.UUID, d.Generation, 0, kit.Now(ctx)); state != plan.Succeeded {
 		return no("it is not proven that the dm-crypt mappings are closed"), nil
+	}
+	return nil, nil
+}
+
+// noJob: nobody prepares a disk for the OSD, or has done so unseen. The cache may be behind a
+// Job that was just made.
+func (c *Controller) noJob(ctx context.Context, s Still) (*kit.Wait, error) {
+	job, err := kube.Lookup[batchv1.Job](ctx, c.Access.Live, client.ObjectKey{Namespace: s.Namespace, Name: spec.MakeName(s.ID)})
+	if err != nil {
+		return nil, err
+	}
+	if job == nil {
+		return nil, nil
+	}
+	if _, _, ended := kube.JobEnd(job); !ended || job.UID != s.Job {
+		return no("the Job %s is preparing a disk, or has", job.Name), nil
 	}
 	return nil, nil
 }

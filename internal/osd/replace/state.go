@@ -208,6 +208,9 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 			j.others = append(j.others, r.Result)
 		}
 	}
+	if unproven(report) == s.UUID || note.Attempt != nil && note.Attempt.Unproven == s.UUID {
+		s.Found = false
+	}
 	s.set(v)
 	s.Taken = v.taken(*note)
 	slots := pending.Of(v.list)[note.Node]
@@ -269,6 +272,16 @@ func (v *view) report(id int, note plan.Note) (r *request.Replaced, why string) 
 		return nil, fmt.Sprintf("%s: the one that node %s has is of the disk %s", cut, note.Node, r.Device)
 	}
 	return r, ""
+}
+
+// unproven is the uuid of an OSD that a node has not called whole after it tried to make it.
+// A look at the node's disks finds it by its tags all the same: one whose mkfs was cut off, or
+// an encrypted one that would be lost with the next restart. "none" for no such uuid.
+func unproven(r *request.Replaced) string {
+	if r == nil || r.Result == request.Done || r.Reason == request.SiblingChanged || r.SlotUUID == "" {
+		return "none"
+	}
+	return r.SlotUUID
 }
 
 // taken says which other OSDs are on a disk that is in the slot of the one to pull now. What
@@ -567,7 +580,13 @@ func setOf(n *plan.Note) *plan.Set {
 
 // fresh makes the checks of a new request, and the note that it would get.
 func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *view, d *appsv1.Deployment) error {
-	rec, known := v.record(s.ID, d, s.UUID, s.Destroyed)
+	uuid, gone := s.UUID, s.Destroyed
+	if r, ok := reports.OnDeployment(d); ok && (s.InProgress || s.Ready) && s.Exists && r.ID == s.ID && r.UUID != uuid {
+		// The new disk is made already. What is replaced is the OSD of the Deployment: to take
+		// the new one for it would destroy that too, and ask for another disk.
+		uuid, gone = r.UUID, true
+	}
+	rec, known := v.record(s.ID, d, uuid, gone)
 	c, why := v.capacity(ctx)
 	if why != "" {
 		s.Unchecked = why

@@ -309,3 +309,43 @@ func TestWhenCephsCheckIsSkipped(t *testing.T) {
 		}
 	}
 }
+
+// An OSD that the node has called unfinished is not handed over because its tags are found on
+// a disk: one that is encrypted with a key that Ceph has thrown away would run until the next
+// restart.
+func TestAnUnprovenOSDIsNotFound(t *testing.T) {
+	report := func(result, reason string) string {
+		return `{"osd":5,"oldUUID":"u5","attempt":4,"device":"/dev/sdx","result":"` + result + `","reason":"` + reason + `","slot":"new","slotUUID":"v5"}`
+	}
+	for _, c := range []struct {
+		name, report, noted string
+		want                bool
+	}{
+		{"done", report("done", ""), "", true},
+		{"not proven", report("failed", "NotProven"), "", false},
+		{"claimed, and not whole", report("refused", "SlotClaimed"), "", false},
+		{"only a sibling has changed", report("failed", "SiblingChanged"), "", true},
+		{"not proven, and the report is written over", `{"osd":6,"oldUUID":"u6","result":"done"}`, "v5", false},
+		{"another uuid was not proven", `{"osd":6,"oldUUID":"u6","result":"done"}`, "w5", true},
+		{"no report", "", "", true},
+	} {
+		note := &plan.Note{UUID: "u5", Node: "n1", Record: prepare.Result{ID: 5, UUID: "u5"}, Attempt: &plan.Attempt{Number: 4, Device: "/dev/sdx", Unproven: c.noted}}
+		h := newHalf(t)
+		h.v.maps = map[string]*corev1.ConfigMap{spec.StatusMap("n1"): {Data: map[string]string{"replace": c.report}}}
+		h.v.records = []osdplan.Record{{Node: "n1", Result: prepare.Result{ID: 5, UUID: "v5"}}}
+		s := facts{State: plan.State{ID: 5, Answered: true, Exists: true, New: true, UUID: "v5", Note: note}}
+		j := jobs{make: endedJob("m", begun, false)}
+		s.node(h.v, h.v.deps[5], &j)
+		if s.Found != c.want {
+			t.Errorf("%s: found %v", c.name, s.Found)
+		}
+		if c.noted != "" {
+			continue
+		}
+		p := effect(&cephv1.CephCluster{}, Seen{Deployment: &appsv1.Deployment{}, State: s.State, Jobs: j}, plan.Action{Kind: plan.Failure})
+		kept, err := plan.ReadNote(*p.Do[0].(Patch).Annotations[spec.NoteAnnotation], 5)
+		if err != nil || (kept.Attempt.Unproven == "v5") == c.want {
+			t.Errorf("%s: noted %+v, %v", c.name, kept, err)
+		}
+	}
+}

@@ -447,6 +447,9 @@ func (s State) problem() string {
 	if s.Make == Succeeded || s.Make == Expired {
 		return "the Job has ended well, and Ceph knows nothing of a new OSD"
 	}
+	if s.Make == NoJob {
+		return "its Job was deleted before it had ended"
+	}
 	return "its Job has failed without a report"
 }
 
@@ -511,7 +514,7 @@ func (s State) claimedAnew() Action {
 		return s.do(Handover, phase, "the new disk carries the OSD: rebuilding its Deployment")
 	case s.Make == Ending:
 		return s.wait(phase, "Preparing", "an earlier Job is being cleared away")
-	case (s.Make == Failed || s.Make == Retry) && a != nil && a.Failed == "":
+	case (s.Make == Failed || s.Make == Retry || s.Make == NoJob && s.New && !s.Up) && a != nil && a.Failed == "":
 		return s.do(Failure, phase, s.Trouble()+"; "+s.left())
 	case s.New && !s.Up && a != nil && (s.Make == Retry || s.Make == NoJob && a.Failed != "" || s.Make == Failed && s.Question == "" && s.another(a)):
 		return s.reclaim(phase, "for "+s.attempt(a))

@@ -151,6 +151,8 @@ func check(s plan.State, a plan.Action) error {
 		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID && s.UUID != zero, "a new uuid in Ceph's map"), need(s.Found, "found on a disk"),
 			need(s.Replicas == 0 && len(s.Pods) == 0, "the old pod is gone"), need(s.Make != plan.Running, "the Job has ended"),
 			need(s.Note.Set == nil || s.Note.Set.Kind == plan.OnMetadata || !slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Claimed && !m.Made }), "the whole disk is made"))
+	case plan.Failure:
+		return all(need(s.Make != plan.Running && s.Make != plan.Ending && s.Make != plan.Stale, "the Job has ended"), need(s.Note.Attempt == nil || s.Note.Attempt.Failed == "", "not noted yet"))
 	case plan.Complete:
 		return all(need(s.Note.Replaced != "", "rebuilt"), need(s.Up && s.In, "up and in"), need(s.Make == plan.NoJob || s.Make == plan.Ending, "no Job is left"))
 	case plan.In, plan.Reweight:
@@ -667,6 +669,8 @@ func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
 		{"the same disk, and the slot is given up", func(s *plan.State) { s.Abandon = plan.ConfirmedAbandon }, plan.Reclaim, "Reclaim", "to give it up"},
 		{"the slot is given up while the Job runs", func(s *plan.State) { s.Abandon, s.Make = plan.ConfirmedAbandon, plan.Running }, plan.Wait, "Preparing", ""},
 		{"another disk, and the OSD has run", func(s *plan.State) { s.Match, s.New = second, false }, plan.Wait, "PrepareFailed", ""},
+		{"somebody has deleted the Job before the failure was noted", func(s *plan.State) { s.Make, s.Note = plan.NoJob, note(tried) }, plan.Failure, "Failure", "its Job was deleted before it had ended"},
+		{"the same, and the OSD turns out to be made", func(s *plan.State) { s.Make, s.Note, s.Found = plan.NoJob, note(tried), true }, plan.Handover, "Handover", ""},
 		{"somebody has deleted the Job", func(s *plan.State) { s.Make = plan.NoJob }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
 		{"the next try is due", func(s *plan.State) { s.Make = plan.Retry }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
 	} {

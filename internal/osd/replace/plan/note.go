@@ -114,6 +114,9 @@ type Attempt struct {
 	VG string `json:"vg,omitempty"`
 	// Failed is why it did not; empty while it is not known.
 	Failed string `json:"failed,omitempty"`
+	// Unproven is the uuid by which the failed attempt has claimed the id, where the node
+	// says that the OSD is not whole: that a look finds it on a disk is no proof then.
+	Unproven string `json:"unproven,omitempty"`
 }
 
 // Encode gives the note as the value of its annotation.
