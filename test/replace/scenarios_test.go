@@ -44,10 +44,17 @@ func TestCrashAtEveryEffectEncrypted(t *testing.T) {
 
 func TestCrashWhileADiskFails(t *testing.T) {
 	bs := benches{}
-	for name, gone := range map[string]bool{"the slot stays": false, "the slot is lost": true} {
-		t.Run(name, func(t *testing.T) {
-			bs.crash(t, small, bs.replace(3), bs.act("the next disk fails", func(_ context.Context, b *bench) error {
-				b.sim.Replacing(func(r *sim.Replacements) { r.FailMake = []sim.Failure{{Message: "mkfs failed", Gone: gone}} })
+	for _, c := range []struct {
+		name string
+		how  sim.Failure
+	}{
+		{"the slot stays", sim.Failure{Message: "mkfs failed"}},
+		{"the slot is lost", sim.Failure{Message: "mkfs failed", Gone: true}},
+		{"the slot is claimed", sim.Failure{Message: "the Job was killed", Claimed: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bs.crash(t, small, bs.replace(3), bs.act("the next disk fails once", func(_ context.Context, b *bench) error {
+				b.sim.Replacing(func(r *sim.Replacements) { r.FailMake = []sim.Failure{c.how} })
 				return nil
 			}), bs.swap(3), bs.done(3))
 		})
@@ -377,78 +384,6 @@ func TestClosingFails(t *testing.T) {
 		}
 		return nil
 	}), bs.swap(3), bs.done(3))
-}
-
-// A goblin edits marks, labels and replicas between any two steps of the world: while the
-// new disk is awaited and made, and from the request on.
-func TestAGoblin(t *testing.T) {
-	for seed := range 12 {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			bs := benches{}
-			in, out := bs.goblin(seed)
-			bs.play(t, two, bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), in, bs.swap(3), out, bs.done(3))
-		})
-	}
-	for seed := range 6 {
-		t.Run(fmt.Sprintf("%d from the request on", seed), func(t *testing.T) {
-			t.Parallel()
-			bs := benches{}
-			in, out := bs.goblin(seed)
-			in.Look = true
-			bs.play(t, two, in, bs.replace(3), out, bs.is(3, cephv1.OSDReplacementReadyForSwap, ""), bs.swap(3), bs.done(3))
-		})
-	}
-}
-
-// goblin comes and goes.
-func (bs benches) goblin(seed int) (in, out kittest.Act) {
-	left, n := 25, seed
-	in = bs.act("a goblin", func(_ context.Context, b *bench) error {
-		b.goblin = func(ctx context.Context) {
-			n = (n*1103515245 + 12345) & 0x7fffffff
-			if left == 0 || n%3 != 0 {
-				return
-			}
-			left--
-			_ = b.change(ctx, 3, func(d *appsv1.Deployment) { mischief(d, (n/7)%7) })
-		}
-		return nil
-	})
-	out = bs.act("it goes", func(ctx context.Context, b *bench) error {
-		b.goblin = nil
-		return b.change(ctx, 3, func(d *appsv1.Deployment) {
-			if d.Annotations[spec.ReplacedAnnotation] == "" && d.Annotations[spec.NoteAnnotation] == "" {
-				one := int32(1)
-				d.Spec.Replicas = &one // what it left behind outside of the replacement is the user's
-			}
-		})
-	})
-	return in, out
-}
-
-// mischief is one edit of a goblin.
-func mischief(d *appsv1.Deployment, kind int) {
-	switch kind {
-	case 0:
-		delete(d.Labels, "ceph.rook.io/do-not-reconcile")
-	case 1:
-		delete(d.Annotations, spec.InProgressAnnotation)
-	case 2:
-		delete(d.Annotations, spec.ReadyAnnotation)
-	case 3:
-		one := int32(1)
-		d.Spec.Replicas = &one
-	case 4:
-		zero := int32(0)
-		d.Spec.Replicas = &zero
-	case 5:
-		if _, ok := d.Annotations[spec.InProgressAnnotation]; ok {
-			d.Annotations[spec.ReadyAnnotation] = "true"
-		}
-	case 6:
-		d.Annotations["example.com/mine"] = "kept"
-	}
 }
 
 // The prepare Job of a spec edit and the Job that prepares the new disk do not run on

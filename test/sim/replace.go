@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/castellan-storage/castellan/internal/ceph"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/node/choice"
@@ -40,8 +42,9 @@ type Replacements struct {
 // Failure of a preparation.
 type Failure struct {
 	Message string
-	// Gone takes the id out of the maps.
-	Gone bool
+	// Gone takes the id out of the maps; Claimed leaves it to an OSD that is on no disk, as
+	// when ceph-volume dies before it can roll back.
+	Gone, Claimed bool
 }
 
 // Replacing gives f the part of the nodes in replacements, locked.
@@ -228,20 +231,14 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 	case exists && !o.Destroyed():
 		return fmt.Errorf("osd.%d is not destroyed", req.OSD)
 	}
-	if f := w.replacements.FailMake; len(f) > 0 {
-		w.replacements.FailMake = f[1:]
-		if f[0].Gone {
-			replaced.Slot = request.SlotGone
-			if err := cephosd.New(w.Ceph).PurgeUnchecked(ctx, req.OSD); err != nil {
-				return err
-			}
-		}
-		return fmt.Errorf("%s", f[0].Message)
-	}
 	uuid := w.Ceph.NewUUID()
 	key, err := identity.NewKey(rand.Reader, identity.AES256K, time.Now())
 	if err != nil {
 		return err
+	}
+	if f := w.replacements.FailMake; len(f) > 0 {
+		w.replacements.FailMake = f[1:]
+		return w.fail(ctx, f[0], req.OSD, uuid, key, replaced)
 	}
 	if req.Data != nil || len(req.Set) > 0 || req.DB != nil {
 		return w.rebuild(ctx, node, disk, req, uuid, key, replaced)
@@ -254,6 +251,23 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 	replaced.UUID = uuid
 	w.replacements.Made = append(w.replacements.Made, disk.Serial)
 	return nil
+}
+
+// fail is a preparation that fails, and what it leaves of the slot.
+func (w *World) fail(ctx context.Context, f Failure, id int, uuid string, key ceph.Secret, replaced *request.Replaced) error {
+	switch {
+	case f.Gone:
+		replaced.Slot = request.SlotGone
+		if err := cephosd.New(w.Ceph).PurgeUnchecked(ctx, id); err != nil {
+			return err
+		}
+	case f.Claimed:
+		replaced.Slot, replaced.SlotUUID = request.SlotNew, uuid
+		if _, err := cephosd.New(w.Ceph).NewOSD(ctx, uuid, id, cephosd.Secrets{CephxSecret: key}); err != nil {
+			return err
+		}
+	}
+	return errors.New(f.Message)
 }
 
 // found lists what is on a node's disks.
