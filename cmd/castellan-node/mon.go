@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +20,19 @@ import (
 // monmapTimeout bounds monmaptool, which reads and writes one small file.
 const monmapTimeout = 30 * time.Second
 
+const (
+	// mkfsTimeout bounds ceph-mon --mkfs, which writes some files.
+	mkfsTimeout = 5 * time.Minute
+	// othersWithin is how long the other first mons are waited for. They start at the same
+	// time, on nodes that may have to pull the image first: then it is not worth to wait.
+	othersWithin = 10 * time.Second
+	// knockEvery is how often they are tried.
+	knockEvery = 100 * time.Millisecond
+)
+
 // makeMonCmd becomes ceph-mon with --mkfs. The first mons of a cluster get a map in which
-// all of them are named; what is there already, ceph-mon leaves as it is.
+// all of them are named; what is there already, ceph-mon leaves as it is. The one of them
+// that wins elections lets the others start first.
 func makeMonCmd() *cobra.Command {
 	var id, fsid string
 	cmd := &cobra.Command{
@@ -42,10 +57,50 @@ func makeMonCmd() *cobra.Command {
 			if err := os.Chmod(path, 0o644); err != nil {
 				return fmt.Errorf("making the map of the first mons: %w", err)
 			}
-			return become(append(command, "--monmap", path))
+			command = append(command, "--monmap", path)
+			others, last := monmap.Last(id, mons)
+			if _, err := os.Stat(filepath.Join("/var/lib/ceph/mon/ceph-"+id, "store.db")); !last || err == nil {
+				return become(command)
+			}
+			if _, err := (run.Exec{Log: os.Stderr, Timeout: mkfsTimeout}).Run(cmd.Context(), command[0], command[1:]...); err != nil {
+				return fmt.Errorf("making the mon's store: %w", err)
+			}
+			if missing := awaitMons(cmd.Context(), others, othersWithin); len(missing) > 0 {
+				fmt.Fprintf(os.Stderr, "no mon takes connections at %v after %v; mon %s starts without waiting longer\n", missing, othersWithin, id)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&id, "id", "", "the mon")
 	cmd.Flags().StringVar(&fsid, "fsid", "", "the cluster")
 	return cmd
+}
+
+// awaitMons waits until all of the addresses have taken a connection, at most so long, and
+// gives those that have not.
+func awaitMons(ctx context.Context, addrs []netip.AddrPort, within time.Duration) []netip.AddrPort {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	tick := time.NewTicker(knockEvery)
+	defer tick.Stop()
+	missing := slices.Clone(addrs)
+	for {
+		missing = slices.DeleteFunc(missing, func(a netip.AddrPort) bool {
+			d := net.Dialer{Timeout: time.Second}
+			c, err := d.DialContext(ctx, "tcp", a.String())
+			if err != nil {
+				return false
+			}
+			_ = c.Close()
+			return true
+		})
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return missing
+		}
+	}
 }

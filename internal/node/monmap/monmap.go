@@ -1,6 +1,6 @@
 // Package monmap names the first mons of a cluster to each other: it tells from the
-// list of mons that a pod is given whether its mon is one of them, and how monmaptool
-// makes the map that all of them begin with.
+// list of mons that a pod is given whether its mon is one of them, how monmaptool
+// makes the map that all of them begin with, and which of them should come last.
 //
 // Without such a map a mon knows the others by address only, and a majority that forms
 // before the last one was heard of goes on with a map in which that one has no address;
@@ -10,6 +10,7 @@
 package monmap
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -75,4 +76,32 @@ func Args(fsid string, mons []Mon, path string) []string {
 		args = append(args, "--addv", m.Name, m.Addrs)
 	}
 	return append(args, path)
+}
+
+// Last says whether mon id should come after the others, and where those are. It is the
+// one that wins elections: Ceph ranks mons by address, and the lowest rank wins. While one
+// of a higher rank is waited for, an election of the others goes on for mon_election_timeout
+// (5 s), and with the map that they make then comes another one; the winner is deferred to
+// whenever it comes, and all are in quorum at once.
+func Last(id string, mons []Mon) (others []netip.AddrPort, last bool) {
+	var own netip.AddrPort
+	for _, m := range mons {
+		addr, err := netip.ParseAddrPort(first(m.Addrs))
+		if err != nil {
+			return nil, false
+		}
+		if m.Name == id {
+			own = addr
+		} else {
+			others = append(others, addr)
+		}
+	}
+	wins := own.IsValid() && !slices.ContainsFunc(others, func(o netip.AddrPort) bool { return o.Compare(own) < 0 })
+	return others, wins && len(others) > 0
+}
+
+// first is the first of a mon's addresses, without what says its protocol.
+func first(addrs string) string {
+	addr, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(addrs, "[v2:"), "]"), ",v1:")
+	return addr
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 )
@@ -71,5 +72,34 @@ func TestArgs(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestLast(t *testing.T) {
+	ports := func(s ...string) (out []netip.AddrPort) {
+		for _, s := range s {
+			out = append(out, netip.MustParseAddrPort(s))
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name   string
+		id     string
+		mons   map[string]string
+		others []netip.AddrPort
+		last   bool
+	}{
+		// Ranks as mons of 20.2.4 have given them to themselves: b 0, a 1, c 2.
+		{"the lowest address, not the first name", "b", map[string]string{"a": "10.96.15.59:3300", "b": "10.96.5.46:3300", "c": "10.96.187.111:3300"}, ports("10.96.15.59:3300", "10.96.187.111:3300"), true},
+		{"another", "a", map[string]string{"a": "10.96.15.59:3300", "b": "10.96.5.46:3300", "c": "10.96.187.111:3300"}, ports("10.96.5.46:3300", "10.96.187.111:3300"), false},
+		{"both protocols", "a", map[string]string{"a": "10.0.0.1:6789", "b": "10.0.0.2:6789"}, ports("10.0.0.2:3300"), true},
+		{"IPv6", "b", map[string]string{"a": "[fd00::2]:6789", "b": "[fd00::1]:6789"}, ports("[fd00::2]:3300"), true},
+		{"alone", "a", map[string]string{"a": "10.0.0.1:3300"}, nil, false},
+	} {
+		members, hosts := list(t, tc.mons)
+		others, last := Last(tc.id, Founders(tc.id, members, hosts))
+		if diff := cmp.Diff(tc.others, others, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" || last != tc.last {
+			t.Errorf("%s: last %v, others (-want +got):\n%s", tc.name, last, diff)
+		}
 	}
 }
