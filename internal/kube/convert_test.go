@@ -28,7 +28,7 @@ func TestToMapIsWhatJSONSays(t *testing.T) {
 		Namespace: "ns", Name: "a", UID: "u", Generation: 3, ResourceVersion: "7", Labels: map[string]string{"a": "<b>&"}, Annotations: map[string]string{},
 		CreationTimestamp: at, DeletionTimestamp: &at, DeletionGracePeriodSeconds: ptr.To[int64](0), Finalizers: []string{"x"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "K", Name: "n", UID: "o", Controller: ptr.To(false)}},
-		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", Time: &at, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}},
 	}
 	quantity := resource.MustParse("1000m")
 	pod := corev1.PodSpec{
