@@ -51,6 +51,17 @@ func (s *facts) set(v *view) {
 	}
 }
 
+// inSet says whether the note of another OSD has this one in its set.
+func (v *view) inSet(id int) bool {
+	for other, d := range v.deps {
+		n, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], other)
+		if set := setOf(n); other != id && err == nil && set != nil && slices.Contains(set.IDs(), id) {
+			return true
+		}
+	}
+	return false
+}
+
 // joined are the notes of OSDs of other sets that wait for the same metadata device, and
 // may be told to pull what is in its place.
 func (v *view) joined(mine plan.Note) []plan.Note {

@@ -612,7 +612,9 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		if !s.In {
 			s.Fresh.Before.Reweight = 1
 		}
-		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata || known && check.Set(v.request(s.ID, rec, d)) != nil {
+		// Taken for one that is replaced alone, a member of a set would have its own disk shown
+		// in place of the one that they share.
+		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata || v.inSet(s.ID) || known && check.Set(v.request(s.ID, rec, d)) != nil {
 			s.FreshProblem = "it belongs to OSDs that are replaced together, and the note that says which is gone: write it again, or take the marks away and ask again"
 		}
 		return nil
