@@ -280,6 +280,13 @@ type mapped struct {
 // step of its replacement took.
 func (r *replacements) untilBack(t *testing.T, o osd, name string) {
 	t.Helper()
+	r.untilReplaced(t, o, name)
+	r.untilHealthy(t, long, r.ceph.OSDs)
+}
+
+// untilReplaced is untilBack while the next OSD may be out by now, which waited for this one.
+func (r *replacements) untilReplaced(t *testing.T, o osd, name string) {
+	t.Helper()
 	testlab.Until(t, long, fmt.Sprintf("osd.%d is up and in on the new disk", o.id), func(context.Context) error {
 		m, err := r.seen.osd(o.id)
 		if err == nil && (m.uuid == o.uuid || !m.up || !m.in || m.destroyed) {
@@ -292,7 +299,6 @@ func (r *replacements) untilBack(t *testing.T, o osd, name string) {
 	})
 	testlab.Until(t, long, "all PGs are active and clean", func(context.Context) error { return r.seen.isClean() })
 	r.seen.tell(t, o.id, name)
-	r.untilHealthy(t, long, r.ceph.OSDs)
 	if w := r.weight(t, o.id); w != o.weight {
 		t.Errorf("osd.%d has weight %v, it had %v", o.id, w, o.weight)
 	}
@@ -566,7 +572,7 @@ func testReplaceQueue(t *testing.T, r *replacements) {
 		return err
 	})
 	r.swap(t, b)
-	r.untilBack(t, b, "queue-first")
+	r.untilReplaced(t, b, "queue-first")
 	r.untilReady(t, c)
 	r.swap(t, c)
 	r.untilBack(t, c, "queue-second")
