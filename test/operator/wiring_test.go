@@ -126,6 +126,8 @@ func TestWiring(t *testing.T) {
 			o.(*corev1.Pod).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}, nil, []string{"mon", "mgr"}},
 		{"a mgr's label is lost", mgrPod, func(o client.Object) { delete(o.GetLabels(), "mgr_role") }, []string{"mgr"}, []string{"mon"}},
+		// Restored by hand it wakes all that could not talk to Ceph without it.
+		{"the identity of the cluster", secret("rook-ceph-mon"), changed, []string{"cluster", "mon", "mgr", "osd-provision", "config", "csi-users", "nodedaemon"}, nil},
 		{"the key of a mgr", mgrKey, changed, []string{"mgr"}, []string{"mon", "osd", "osd-provision", "config", "csi-users", "nodedaemon"}},
 		{"the dashboard's password", password, changed, []string{"mgr"}, []string{"mon", "osd-provision", "config", "csi-users", "nodedaemon"}},
 		{"the key of a CSI user", csiKey, changed, []string{"csi-users"}, []string{"mon", "mgr", "osd-provision", "config", "nodedaemon"}},
