@@ -14,7 +14,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/toolbox"
 )
 
-// pauseCmd does nothing. Canaries of mons run it to hold a place.
+// pauseCmd does nothing. Canaries of mons name it, and are not started.
 func pauseCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "pause", Short: "Do nothing until told to end", Args: cobra.NoArgs,

@@ -18,7 +18,6 @@ import (
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	cephstatus "github.com/castellan-storage/castellan/internal/ceph/status"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/keyring"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -40,7 +39,7 @@ type Controller struct {
 
 // Options of the controller for kit.Register.
 func Options() kit.Options {
-	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), When: access.When(), Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: kube.Named(identity.Secret, RecordSecret)}
+	return kit.Options{Name: "config", Report: kit.SubjectReport("Config"), When: access.When(), Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: access.Named(RecordSecret)}
 }
 
 // Seen is everything that the plan needs to know.

@@ -26,7 +26,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/auth"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/csi/clientprofile"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -67,7 +66,7 @@ type Controller struct {
 func Options(kinds bool) kit.Options {
 	o := kit.Options{
 		Name: "csi-users", Report: kit.SubjectReport("CSI"), When: access.When(), AdoptFrom: sets.New("rook"),
-		Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: kube.Named(identity.Secret, "rook-csi-"),
+		Owns: []kit.Object{&corev1.Secret{}}, OwnsNamed: access.Named("rook-csi-"),
 		Watches: []kit.Watch{
 			{Object: &corev1.ConfigMap{}, Map: onlyMons},
 			{Object: &cephv1.CephRBDMirror{}, Map: kube.ToAll(&cephv1.CephClusterList{}), When: kube.SpecChanged()},

@@ -55,9 +55,7 @@ type Options struct {
 	// for Keyed controllers).
 	Owns []Object
 	// OwnsNamed narrows Owns to the objects whose name it is true for: all controllers of
-	// an object own through it, and what others keep leads to no pass. nil passes all. A
-	// cluster's identity (Secret rook-ceph-mon) must be let through by whoever talks to Ceph:
-	// where it was restored by hand, nothing else wakes those that have waited for it.
+	// an object own through it, and what others keep leads to no pass. nil passes all.
 	OwnsNamed func(name string) bool
 	// Watches are all other kinds that lead to a pass.
 	Watches []Watch

@@ -25,7 +25,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/config"
 	cephmgr "github.com/castellan-storage/castellan/internal/ceph/mgr"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/keyring"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -56,7 +55,7 @@ func Options() kit.Options {
 		Name:   "mgr",
 		Report: kit.SubjectReport("Mgr"), When: access.When(), AdoptFrom: pods.FormerOperators(),
 		Owns:      []kit.Object{&appsv1.Deployment{}, &corev1.Service{}, &corev1.Secret{}, &policyv1.PodDisruptionBudget{}},
-		OwnsNamed: kube.Named(identity.Secret, spec.App, spec.App+"-", PasswordSecret),
+		OwnsNamed: access.Named(spec.App, spec.App+"-", PasswordSecret),
 		// Of pods only labels are read: whether a mgr is up, its Deployment and Ceph say.
 		Watches: []kit.Watch{{Object: &corev1.Pod{}, When: kube.SpecChanged(), Map: kube.OnlyApp(spec.App, kube.ToAll(&cephv1.CephClusterList{}))}},
 	}

@@ -30,7 +30,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/auth"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/keyring"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -60,7 +59,7 @@ func Options() kit.Options {
 		Name:      "nodedaemon",
 		Report:    kit.Report{Ready: Condition, Shared: true},
 		Owns:      []kit.Object{&appsv1.Deployment{}, &corev1.Secret{}, &corev1.ConfigMap{}, &batchv1.Job{}, &batchv1.CronJob{}, &corev1.Service{}},
-		OwnsNamed: kube.Named(identity.Secret, spec.CrashApp+"-", spec.ExporterApp, spec.ExporterApp+"-", spec.CrashSecret, spec.FactsApp),
+		OwnsNamed: access.Named(spec.CrashApp+"-", spec.ExporterApp, spec.ExporterApp+"-", spec.CrashSecret, spec.FactsApp),
 		Watches: []kit.Watch{
 			{Object: &corev1.Pod{}, When: podMoved(), Map: func(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
 				if app := obj.GetLabels()["app"]; !isDaemon(app) && app != spec.FactsApp {

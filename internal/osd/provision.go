@@ -26,7 +26,6 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph/auth"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
 	"github.com/castellan-storage/castellan/internal/cluster/keyring"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
@@ -70,7 +69,7 @@ func ProvisionOptions() kit.Options {
 	return kit.Options{
 		Name:   "osd-provision",
 		Report: kit.SubjectReport("Provisioning"), When: access.When(), AdoptFrom: pods.FormerOperators(),
-		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}}, OwnsNamed: kube.Named(identity.Secret, spec.App+"-", spec.BootstrapSecret),
+		Owns: []kit.Object{&batchv1.Job{}, &corev1.Secret{}}, OwnsNamed: access.Named(spec.App+"-", spec.BootstrapSecret),
 		Watches: []kit.Watch{
 			{Object: &corev1.Node{}, Map: toAll, When: NodeChanged()},
 			{Object: &corev1.ConfigMap{}, Map: kube.OnlyApp("rook-ceph-osd", toAll), When: kube.Changed()},

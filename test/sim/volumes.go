@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -164,13 +163,6 @@ func (n *Node) zap(req request.Zap) {
 			return v.OSD.UUID == req.UUID && slices.ContainsFunc(req.LVs, func(l request.LV) bool { return l.VG == v.VG && l.Name == v.Name && l.UUID == v.UUID })
 		})
 	}
-}
-
-// Nodes are the names of all, in order.
-func (w *World) Nodes() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.nodes))
 }
 
 // Disks of a node.

@@ -319,11 +319,11 @@ func TestSafety(t *testing.T) {
 	}
 	ask(1, osd.Safety{Exists: true, Destroyed: true, Safe: true})
 	c.StopOSD(2)
-	ask(2, osd.Safety{Exists: true, Why: "it is down, and not all PGs are active+clean"})
+	ask(2, osd.Safety{Exists: true, Unreported: true, Why: "it is down, and not all PGs are active+clean"})
 	c.Inject(Fault{Prefix: "osd safe-to-destroy", Answer: []byte("{}"), Times: 1})
 	ask(2, osd.Safety{Exists: true, Why: "Ceph's answer does not mention it"})
 	c.Inject(Fault{Prefix: "osd safe-to-destroy", Errno: syscall.EAGAIN, Times: 1})
-	ask(2, osd.Safety{Exists: true, Why: "injected"})
+	ask(2, osd.Safety{Exists: true, Unreported: true, Why: "injected"})
 	c.Inject(Fault{Prefix: "osd safe-to-destroy", ReplyLost: true, Times: 1})
 	if got, err := o.Safety(t.Context(), 2); !ceph.Unreachable(err) || got.Safe {
 		t.Errorf("%+v %v", got, err)

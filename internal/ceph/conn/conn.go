@@ -103,6 +103,14 @@ type Pool struct {
 	closed   bool
 }
 
+// connectTimeout is how long connecting may take.
+func (c Config) connectTimeout() time.Duration {
+	if c.ConnectTimeout <= 0 {
+		return DefaultConnectTimeout
+	}
+	return c.ConnectTimeout
+}
+
 // New makes an empty pool.
 func New() *Pool { return newPool(dialReachable) }
 

@@ -22,10 +22,7 @@ func dialRados(cfg Config, unbounded bool) (handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a librados handle for %s: %w", cfg.User, err)
 	}
-	connect, op := cfg.ConnectTimeout, cfg.OpTimeout
-	if connect <= 0 {
-		connect = DefaultConnectTimeout
-	}
+	connect, op := cfg.connectTimeout(), cfg.OpTimeout
 	if op <= 0 {
 		op = DefaultOpTimeout
 	}

@@ -25,11 +25,7 @@ const (
 // the first mons start took a fifth of a processor from them. And its own connecting
 // notices late that they are there.
 func dialReachable(cfg Config, unbounded bool) (handle, error) {
-	bound := cfg.ConnectTimeout
-	if bound <= 0 {
-		bound = DefaultConnectTimeout
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.connectTimeout())
 	defer cancel()
 	if err := reachable(ctx, monsOf(cfg.MonHost)); err != nil {
 		return nil, fmt.Errorf("connecting to %s as %s: %w", cfg.MonHost, cfg.User, err)

@@ -109,6 +109,9 @@ type Safety struct {
 	Safe bool
 	// Why says what speaks against it.
 	Why string
+	// Unreported: no more does than that it has not reported, being down, or that others
+	// have not, so that Ceph cannot tell: the mgr knows of no PG on it.
+	Unreported bool
 }
 
 // Safety asks the OSD map and SafeToDestroy about one OSD, in that order: the
@@ -128,7 +131,7 @@ func (c Client) Safety(ctx context.Context, id int) (Safety, error) {
 	var e *ceph.Error
 	switch {
 	case errors.As(err, &e) && e.Errno == syscall.EAGAIN:
-		s.Why = e.Status
+		s.Why, s.Unreported = e.Status, true
 	case err != nil:
 		return Safety{}, err
 	case a.IsSafe(id):
@@ -138,7 +141,7 @@ func (c Client) Safety(ctx context.Context, id int) (Safety, error) {
 	case slices.Contains(a.StoredPGs, id):
 		s.Why = "it stores PG data and not all PGs are active+clean"
 	case slices.Contains(a.MissingStats, id):
-		s.Why = "it is down, and not all PGs are active+clean"
+		s.Why, s.Unreported = "it is down, and not all PGs are active+clean", true
 	default:
 		s.Why = "Ceph's answer does not mention it"
 	}

@@ -41,6 +41,13 @@ func When() predicate.Predicate {
 	}})
 }
 
+// Named is kube.Named for the controllers that read a cluster's Ceph and own Secrets: they
+// are woken by its identity too. Where that was restored by hand, nothing else wakes those
+// that have waited for it.
+func Named(names ...string) func(name string) bool {
+	return kube.Named(append([]string{identity.Secret}, names...)...)
+}
+
 // Reader reads where a cluster's Ceph is.
 type Reader struct {
 	Live client.Reader

@@ -721,10 +721,8 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 	if err != nil {
 		return nil, fmt.Errorf("asking whether osd.%d is safe to destroy: %w", s.ID, err)
 	}
-	if (s.For == plan.Reclaim || s.For == plan.Purge) && safety.Exists && !safety.Safe && !safety.Up {
-		if nothing, err := void(ctx, osds, o); err != nil || nothing {
-			return nil, err
-		}
+	if (s.For == plan.Reclaim || s.For == plan.Purge) && safety.Exists && !safety.Safe && !safety.Up && void(o, safety) {
+		return nil, nil
 	}
 	if !safety.Exists || !safety.Safe || s.For != plan.Stop && safety.Up {
 		return &kit.Wait{Reason: "NotSafeToDestroy", Message: fmt.Sprintf("osd.%d is not safe to destroy: %s", s.ID, safety.Why), For: time.Second}, nil

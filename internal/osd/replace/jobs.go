@@ -139,14 +139,6 @@ func jobState(j *batchv1.Job, uuid string, tries int, now time.Time) (plan.JobSt
 	return plan.Retry, jobMessage(j)
 }
 
-// endOfJob is kube.JobEnd of a Job that may be nil.
-func endOfJob(j *batchv1.Job) (at time.Time, ok, ended bool) {
-	if j == nil {
-		return time.Time{}, false, false
-	}
-	return kube.JobEnd(j)
-}
-
 func backOff(tries int) time.Duration {
 	d := retryFirst
 	for range tries - 1 {

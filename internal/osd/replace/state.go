@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
-	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/crush"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/ceph/pg"
@@ -182,7 +180,7 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 			*x.state = plan.Ending
 		}
 	}
-	if _, ok, ended := endOfJob(j.make); report == nil && ended && !ok {
+	if _, ok, ended := kube.JobEnd(j.make); report == nil && ended && !ok {
 		s.MakeProblem = strings.TrimSuffix(told+"; "+s.MakeProblem, "; ")
 	}
 	for _, p := range []struct {
@@ -461,10 +459,8 @@ func (s *facts) safety(ctx context.Context, v *view) {
 	default:
 		s.Safety, s.SafetyWhy = plan.Unsafe, a.Why
 	}
-	if o, ok := v.osdmap.Find(s.ID); ok && err == nil && s.Safety == plan.Unsafe {
-		if s.Void, err = void(ctx, cephosd.New(v.stored.Ceph), o); err != nil {
-			s.SafetyWhy = err.Error()
-		}
+	if o, ok := v.osdmap.Find(s.ID); ok && s.Safety == plan.Unsafe {
+		s.Void = void(o, a)
 	}
 	if left := s.left(v); len(left) > 1 && s.Safety == plan.Safe {
 		s.together(ctx, v, left)
@@ -475,20 +471,7 @@ func (s *facts) safety(ctx context.Context, v *view) {
 // destroy: the mons' map says that no data was ever on it (empty), and the mgr knows of no PG
 // on it. What is left of the mgr's objection is that an OSD that is down does not report
 // while PGs elsewhere are not clean, or have not been reported themselves.
-func void(ctx context.Context, osds cephosd.Client, o cephosd.OSD) (bool, error) {
-	if !empty(o) {
-		return false, nil
-	}
-	a, err := osds.SafeToDestroy(ctx, o.ID)
-	var e *ceph.Error
-	switch {
-	case errors.As(err, &e) && e.Errno == syscall.EAGAIN:
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("asking which PGs are on osd.%d: %w", o.ID, err)
-	}
-	return slices.Contains(a.MissingStats, o.ID) && !slices.Contains(a.Active, o.ID) && !slices.Contains(a.StoredPGs, o.ID), nil
-}
+func void(o cephosd.OSD, a cephosd.Safety) bool { return empty(o) && a.Unreported }
 
 // empty reports whether the mons' map proves that an OSD has no data: it is destroyed; or it
 // was claimed ("new", a flag that goes when an OSD is marked in) and is out, so that it was

@@ -88,11 +88,7 @@ func TestADegradedClusterDoesNotHoldUpAnEmptySlot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nothing, err = void(ctx, osds, find(id))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s.Safe, nothing
+		return s.Safe, void(find(id), s)
 	}
 	if safe, nothing := ask(0); safe || !nothing {
 		t.Errorf("the destroyed slot: safe %v, without data %v", safe, nothing)
@@ -118,12 +114,14 @@ func TestADegradedClusterDoesNotHoldUpAnEmptySlot(t *testing.T) {
 	} {
 		f.Prefix, f.Times = "osd safe-to-destroy", 1
 		mem.Inject(f)
-		if nothing, err := void(ctx, osds, find(0)); nothing || (err != nil) != (f.Errno != 0) {
+		s, err := osds.Safety(ctx, 0)
+		if nothing := void(find(0), s); nothing || (err != nil) != (f.Errno != 0) {
 			t.Errorf("%s: %v, %v", name, nothing, err)
 		}
 	}
 	mem.Inject(cephtest.Fault{Prefix: "osd safe-to-destroy", Times: 1, Errno: syscall.EAGAIN})
-	if nothing, err := void(ctx, osds, find(0)); !nothing || err != nil {
+	s, err := osds.Safety(ctx, 0)
+	if nothing := void(find(0), s); !nothing || err != nil {
 		t.Errorf("PGs of others have not been reported: %v, %v", nothing, err)
 	}
 	if err := osds.Destroy(ctx, 0); err == nil {
