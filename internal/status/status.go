@@ -153,7 +153,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	st.BlockedBy = blockers(cl, seen)
 	st.State = cephv1.ClusterStateCreated
 	health(cl, seen, st)
-	p := kit.Plan{Status: next, Next: cl.Spec.HealthCheck.DaemonHealth.Status.EffectiveInterval(cephv1.DefaultStatusInterval)}
+	p := kit.Plan{Status: next, Next: again(seen, st.CephStatus, cl.Spec.HealthCheck.DaemonHealth.Status.EffectiveInterval(cephv1.DefaultStatusInterval))}
 	if old := cl.Status.CephStatus; seen.Asked && old != nil && old.Health != st.CephStatus.Health {
 		p.Events = append(p.Events, kit.Event{
 			Warning: st.CephStatus.Health != cephstatus.HealthOK, Reason: "CephHealth",
@@ -174,6 +174,24 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	st.Message = message(seen, p.Wait, vain)
 	p.Conditions = append(p.Conditions, inVain(vain))
 	return p
+}
+
+// patience is the part of the time that a health has lasted which may pass before it is
+// looked at again.
+const patience = 16
+
+// again is when to look at a cluster next that is as its spec says. Ceph tells nobody when a
+// warning is over, and most are over soon: a health that is not OK is looked at every two
+// seconds at first and the seldomer the longer it lasts, down to the interval of the spec.
+func again(seen Seen, ceph *cephv1.CephStatus, interval time.Duration) time.Duration {
+	if !seen.Asked || ceph == nil || ceph.Health == cephstatus.HealthOK {
+		return interval
+	}
+	since, err := time.Parse(time.RFC3339, ceph.LastChanged)
+	if err != nil {
+		return interval // somebody else's words; written anew when the health changes
+	}
+	return min(interval, max(soon, seen.Now.Sub(since)/patience))
 }
 
 // waitFor is what keeps the cluster from being ready: the first subject that is

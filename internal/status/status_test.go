@@ -57,6 +57,35 @@ func TestAClockAloneIsNotWritten(t *testing.T) {
 	}
 }
 
+// Ceph tells nobody that a warning is over. Looked at by the interval alone, a cluster that
+// had just been founded was said to be degraded for a minute after it was clean.
+func TestAHealthThatIsNotOKIsLookedAtSoon(t *testing.T) {
+	cl, seen := all(t)
+	next := func() time.Duration { return (&Controller{}).Plan(cl, seen).Next }
+	if got := next(); got != time.Minute {
+		t.Errorf("HEALTH_OK is looked at again after %s", got)
+	}
+	seen.Health.Status = cephstatus.HealthWarn
+	cl = planned(t, cl, seen)
+	since := seen.Now
+	for _, c := range []struct{ age, want time.Duration }{
+		{0, 2 * time.Second}, {32 * time.Second, 2 * time.Second}, {4 * time.Minute, 15 * time.Second}, {time.Hour, time.Minute}, {30 * 24 * time.Hour, time.Minute},
+	} {
+		seen.Now = since.Add(c.age)
+		if got := next(); got != c.want {
+			t.Errorf("HEALTH_WARN for %s is looked at again after %s, not %s", c.age, got, c.want)
+		}
+	}
+	cl.Spec.HealthCheck.DaemonHealth.Status.Interval = &metav1.Duration{Duration: 10 * time.Second}
+	if got := next(); got != 10*time.Second {
+		t.Errorf("the interval of the spec is 10 s, and the next look after %s", got)
+	}
+	cl.Status.CephStatus.LastChanged = "yesterday"
+	if got := next(); got != 10*time.Second {
+		t.Errorf("without a time that can be read, the next look is after %s", got)
+	}
+}
+
 func TestReadyIsWhatEverySubjectSays(t *testing.T) {
 	cl, seen := all(t)
 	if p := (&Controller{}).Plan(cl, seen); p.Wait != nil {
