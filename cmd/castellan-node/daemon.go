@@ -78,17 +78,15 @@ func logFile(daemonType, id, file, period string, maxSize int64) (logs.File, err
 	if daemonType == "rbd-mirror" {
 		keep = logsKeptMirror
 	}
-	return logs.File{Path: file, Period: p, MaxSize: maxSize, Keep: keep, Reopen: func(ctx context.Context) error {
-		return reopen(ctx, asok.Path(daemonType, id))
+	return logs.File{Path: file, Period: p, MaxSize: maxSize, Keep: keep, Reopen: func(context.Context) error {
+		return reopen(asok.Path(daemonType, id))
 	}}, nil
 }
 
 // reopen has a daemon open its log file anew. The socket answers with nothing, or
 // with a line that says ERROR.
-func reopen(ctx context.Context, socket string) error {
-	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
-	defer cancel()
-	out, err := asok.Ask(ctx, socket, "log reopen")
+func reopen(socket string) error {
+	out, err := asok.Ask(socket, "log reopen", reopenTimeout)
 	if err != nil {
 		return err
 	}

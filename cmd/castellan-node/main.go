@@ -18,9 +18,12 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := root().ExecuteContext(ctx)
-	stop()
+	asked, err := probe(os.Args[1:])
+	if !asked {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+		err = root().ExecuteContext(ctx)
+		stop()
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "castellan-node:", err)
 		os.Exit(1)

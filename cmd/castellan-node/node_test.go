@@ -107,20 +107,38 @@ func daemonSocket(t *testing.T, say func(cmd string) string) (path string, asked
 	return path, func() []string { mu.Lock(); defer mu.Unlock(); return got }
 }
 
+// What all pods ask is answered without the tree of commands; everything else is left to it.
+func TestProbe(t *testing.T) {
+	for _, args := range [][]string{nil, {"probe"}, {"probe", "osd"}, {"probe", "osd", "1", "2"}, {"probe", "--help", "1"}, {"probe", "--timeout", "1s", "osd", "1"}, {"pause", "osd", "1"}} {
+		if ok, err := probe(args); ok || err != nil {
+			t.Errorf("%q: %v, %v", args, ok, err)
+		}
+	}
+	ok, err := probe([]string{"probe", "osd", "none"})
+	if !ok || err == nil || !strings.Contains(err.Error(), "/run/ceph/ceph-osd.none.asok") {
+		t.Errorf("a daemon that is away: %v, %v", ok, err)
+	}
+	cmd := root()
+	cmd.SetArgs([]string{"probe", "osd", "none", "--timeout", "1s"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "/run/ceph/ceph-osd.none.asok") {
+		t.Errorf("with a bound of one's own: %v", err)
+	}
+}
+
 func TestReopen(t *testing.T) {
 	answer := ""
 	path, asked := daemonSocket(t, func(string) string { return answer })
-	if err := reopen(t.Context(), path); err != nil {
+	if err := reopen(path); err != nil {
 		t.Errorf("reopen: %v", err)
 	}
 	if diff := cmp.Diff([]string{`{"format":"json","prefix":"log reopen"}`}, asked()); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	answer = "ERROR: (22) Invalid argument\n"
-	if err := reopen(t.Context(), path); err == nil || !strings.Contains(err.Error(), "Invalid argument") {
+	if err := reopen(path); err == nil || !strings.Contains(err.Error(), "Invalid argument") {
 		t.Errorf("a refusal gives %v", err)
 	}
-	if err := reopen(t.Context(), path+".gone"); err == nil {
+	if err := reopen(path + ".gone"); err == nil {
 		t.Error("a daemon that is away gives no error")
 	}
 }

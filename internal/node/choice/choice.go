@@ -20,10 +20,6 @@ import (
 // MinSize is the smallest device that ceph-volume accepts for BlueStore: 5 GiB.
 const MinSize = 5 << 30
 
-// never matches devices that are not looked at, whoever asks: opening a network
-// block device can hang for ever (rbd, nbd, drbd) and zram is memory.
-var never = regexp.MustCompile(`^(rbd|nbd|drbd|zram)[0-9]`)
-
 // Config is how an OSD on a device is made. The zero value is a plain raw OSD.
 type Config struct {
 	DeviceClass     string
@@ -199,7 +195,7 @@ func metadataDevices(devices []device.Device, sel Selection) map[int]bool {
 // unusable finds what rules a device out whatever the user selected.
 func unusable(d device.Device, all []device.Device, facts Facts) (because, bool) {
 	switch {
-	case never.MatchString(d.Name):
+	case device.Hangs(d.Name):
 		return because{NeverUsed, "network block devices and compressed memory are never used"}, true
 	case !d.HasNode:
 		return because{NoDeviceNode, "the kernel lists this device but the node has no device node for it"}, true

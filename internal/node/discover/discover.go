@@ -52,10 +52,6 @@ type Filter struct {
 	loop     bool
 }
 
-// never are devices that are no disks of the node, and such that come and go
-// without meaning anything.
-var never = regexp.MustCompile(`^(rbd|nbd|drbd|zram|ram|fd|sr)[0-9]`)
-
 // NewFilter reads patterns, separated by commas, of devices whose events and
 // existence do not count. loop lets loop devices count.
 func NewFilter(patterns string, loop bool) (Filter, error) {
@@ -75,7 +71,8 @@ func NewFilter(patterns string, loop bool) (Filter, error) {
 
 // Counts says whether a device of that kernel name is of interest.
 func (f Filter) Counts(name string) bool {
-	if never.MatchString(name) || !f.loop && strings.HasPrefix(name, "loop") {
+	// Not a disk of the node, or one that comes and goes without meaning anything.
+	if device.Hangs(name) || device.Numbered(name, "ram", "fd", "sr") || !f.loop && strings.HasPrefix(name, "loop") {
 		return false
 	}
 	return !slices.ContainsFunc(f.patterns, func(re *regexp.Regexp) bool { return re.MatchString(name) })

@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"syscall"
 	"time"
@@ -29,9 +28,6 @@ import (
 // readTimeout bounds the reading of one label. A healthy disk answers in
 // milliseconds; one that needs longer than this is not fit for an OSD.
 const readTimeout = 10 * time.Second
-
-// hangs are devices whose mere opening can block in the kernel.
-var hangs = regexp.MustCompile(`^(rbd|nbd|drbd|zram)[0-9]`)
 
 // Node is the machine to look at. Root is "/" but for tests.
 type Node struct {
@@ -61,7 +57,7 @@ func (n Node) Look(ctx context.Context) (Result, error) {
 	for i := range res.Devices {
 		d := &res.Devices[i]
 		lvm = lvm || d.Type == device.LVM || d.FSType == "LVM2_member"
-		if hangs.MatchString(d.Name) || !d.HasNode || d.Type == device.ROM || d.Type == device.LVM {
+		if device.Hangs(d.Name) || !d.HasNode || d.Type == device.ROM || d.Type == device.LVM {
 			continue
 		}
 		l, err := n.label(ctx, d.Path)

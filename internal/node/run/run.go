@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -66,7 +65,7 @@ func gist(stderr string) string {
 			continue // of a Python traceback
 		}
 		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "stderr:"))
-		if line == "" || frame.MatchString(line) || strings.HasPrefix(line, "NOTE:") {
+		if line == "" || frame(line) || strings.HasPrefix(line, "NOTE:") {
 			continue
 		}
 		last = line
@@ -84,8 +83,13 @@ func gist(stderr string) string {
 	return out
 }
 
-// frame is a line of a stack trace.
-var frame = regexp.MustCompile(`^-?[0-9]+(:|>) `)
+// frame reports whether a line is of a stack trace: "7: ..." or of the log before it,
+// "-7> ...".
+func frame(line string) bool {
+	number, _, ok := strings.Cut(line, " ")
+	digits := strings.TrimPrefix(strings.TrimRight(number, ":>"), "-")
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == "" && len(strings.TrimPrefix(number, "-")) == len(digits)+1
+}
 
 // Unwrap gives the underlying error.
 func (e *Error) Unwrap() error { return e.Err }

@@ -181,3 +181,14 @@ func TestOpened(t *testing.T) {
 		t.Errorf("of a process that is gone: %q", got)
 	}
 }
+
+func TestFrames(t *testing.T) {
+	for line, want := range map[string]bool{
+		"7: (ceph::x()+0x1)": true, "-7> 2026": true, "0> 2026": true, "12: ": true,
+		"": false, "7:": false, "7 x": false, ": x": false, "-: x": false, "7:: x": false, "--7: x": false, "a7: x": false, "error: x": false, "7-: x": false,
+	} {
+		if got := frame(line); got != want {
+			t.Errorf("frame(%q) = %v", line, got)
+		}
+	}
+}

@@ -77,7 +77,9 @@ func (h Host) mon(ctx context.Context, root *os.Root, req task.Request, id strin
 // errEmpty says that a directory holds no file at all, so nothing can be lost.
 var errEmpty = errors.New("it is empty")
 
-var fsidLine = regexp.MustCompile(`(?m)^fsid ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+// uuid is the pattern of one. Expressions are compiled where they are used: what this
+// program does most often has no use for them.
+const uuid = `[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}`
 
 // fsidOf asks Ceph's own tools for the cluster in whose monmap a store is. Nothing
 // outside the store tells it for certain: keys are rotated and ids are used again by
@@ -113,7 +115,7 @@ func (h Host) fsidOf(ctx context.Context, root *os.Root, id string) (string, err
 	if err != nil {
 		return "", err
 	}
-	found := fsidLine.FindSubmatch(out)
+	found := regexp.MustCompile(`(?m)^fsid (` + uuid + `)$`).FindSubmatch(out)
 	if found == nil {
 		return "", errors.New("its monmap names no fsid")
 	}
@@ -227,9 +229,6 @@ func remove(root *os.Root, dir string) error {
 	return err
 }
 
-// osdDir is an OSD's directory, <fsid>_<uuid>.
-var osdDir = regexp.MustCompile(`^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})_[0-9a-f-]{36}$`)
-
 // namespace removes the cluster's own directory: the OSDs' directories, logs and
 // crash reports. OSDs of an earlier cluster in a namespace of this name stay.
 func namespace(root *os.Root, req task.Request) []task.Item {
@@ -244,6 +243,7 @@ func namespace(root *os.Root, req task.Request) []task.Item {
 		return []task.Item{item}
 	}
 	var items []task.Item
+	osdDir := regexp.MustCompile(`^(` + uuid + `)_[0-9a-f-]{36}$`) // <fsid>_<uuid>
 	for _, e := range entries {
 		if m := osdDir.FindStringSubmatch(e.Name()); m != nil && m[1] != req.FSID {
 			items = append(items, task.Item{What: "directory", Where: path.Join(where, e.Name()), Outcome: task.Left, Message: "it belongs to cluster " + m[1]})

@@ -2,7 +2,6 @@ package swap
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,9 +14,6 @@ const (
 	// sizePercent is how far two disks of the same nominal size may differ.
 	sizePercent = 1
 )
-
-// noDisk matches what /sys/block lists but nobody plugs in.
-var noDisk = regexp.MustCompile(`^(rbd|nbd|drbd|zram|ram|sr|fd|dm-|md)[0-9]`)
 
 // Find decides which disks replace which of the pending OSDs' disks:
 //
@@ -107,7 +103,7 @@ func (f *finder) group(pending []Pending) {
 
 func (f *finder) disks() {
 	for i, d := range f.all {
-		if (d.Type == device.Disk || d.Type == device.Loop) && d.HasNode && d.Size > 0 && !noDisk.MatchString(d.Name) {
+		if (d.Type == device.Disk || d.Type == device.Loop) && d.HasNode && d.Size > 0 && !device.Unplugged(d.Name) {
 			f.whole = append(f.whole, i)
 		}
 	}

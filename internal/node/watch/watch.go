@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -28,9 +27,6 @@ import (
 // a disk that is new is a difference without them, and the look that follows from it starts
 // a pod first.
 const settle = 300 * time.Millisecond
-
-// noDisk matches what /sys/block lists but nobody plugs in; as package swap has it.
-var noDisk = regexp.MustCompile(`^(rbd|nbd|drbd|zram|ram|sr|fd|dm-|md)[0-9]`)
 
 // Host is the machine to look at. Root is "/" but for tests.
 type Host struct{ Root string }
@@ -153,7 +149,7 @@ func (h Host) look() (map[string]disk, error) {
 	}
 	disks := map[string]disk{}
 	for _, e := range entries {
-		if noDisk.MatchString(e.Name()) {
+		if device.Unplugged(e.Name()) {
 			continue
 		}
 		d, ok, err := h.disk(filepath.Join(dir, e.Name()), e.Name())
