@@ -8,16 +8,17 @@ import (
 
 // Probes are the built-in checks: the daemon answers on its admin socket. The
 // question costs nothing, but to run a program in a container costs a node a tenth of
-// a second of a core and more, just while its daemons start. So a daemon is asked
-// after a moment first, and then as often as somebody waits for the answer: whether
-// an OSD is up, Ceph says. startup is how many seconds it may take at most.
+// a second of a core and more, just while its daemons start. So a daemon is asked when
+// it can have an answer first, and then as often as somebody waits for it: of an OSD and
+// a mgr, which take some seconds, Ceph says whether they are up. startup is how many
+// seconds it may take at most.
 func Probes(d Daemon, startup int32) (startupProbe, liveness *corev1.Probe) {
 	check := corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{Bin, "probe", d.Type, d.ID}}}
-	every := int32(2)
-	if d.Type == "osd" {
-		every = 4
+	first, every := int32(1), int32(2)
+	if d.Type == "osd" || d.Type == "mgr" {
+		first, every = 4, 4
 	}
-	startupProbe = &corev1.Probe{ProbeHandler: check, InitialDelaySeconds: 1, PeriodSeconds: every, TimeoutSeconds: 5, FailureThreshold: max(startup/every, 1)}
+	startupProbe = &corev1.Probe{ProbeHandler: check, InitialDelaySeconds: first, PeriodSeconds: every, TimeoutSeconds: 5, FailureThreshold: max(startup/every, 1)}
 	liveness = &corev1.Probe{ProbeHandler: check, PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 3}
 	return startupProbe, liveness
 }
