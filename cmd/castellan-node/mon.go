@@ -17,12 +17,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/run"
 )
 
-// monmapTimeout bounds monmaptool, which reads and writes one small file.
-const monmapTimeout = 30 * time.Second
-
 const (
-	// mkfsTimeout bounds ceph-mon --mkfs, which writes some files.
-	mkfsTimeout = 5 * time.Minute
 	// othersWithin is how long the other first mons are waited for. They start at the same
 	// time, on nodes that may have to pull the image first: then it is not worth to wait.
 	othersWithin = 10 * time.Second
@@ -46,7 +41,7 @@ func makeMonCmd() *cobra.Command {
 				return become(command)
 			}
 			path := filepath.Join(os.TempDir(), "monmap")
-			out, err := run.Exec{Log: os.Stderr, Timeout: monmapTimeout}.Run(cmd.Context(), "monmaptool", monmap.Args(fsid, mons, path)...)
+			out, err := run.Exec{Log: os.Stderr}.Run(cmd.Context(), "monmaptool", monmap.Args(fsid, mons, path)...)
 			if err != nil {
 				return fmt.Errorf("making the map of the first mons: %w", err)
 			}
@@ -62,7 +57,7 @@ func makeMonCmd() *cobra.Command {
 			if _, err := os.Stat(filepath.Join("/var/lib/ceph/mon/ceph-"+id, "store.db")); !last || err == nil {
 				return become(command)
 			}
-			if _, err := (run.Exec{Log: os.Stderr, Timeout: mkfsTimeout}).Run(cmd.Context(), command[0], command[1:]...); err != nil {
+			if _, err := (run.Exec{Log: os.Stderr}).Run(cmd.Context(), command[0], command[1:]...); err != nil {
 				return fmt.Errorf("making the mon's store: %w", err)
 			}
 			if missing := awaitMons(cmd.Context(), others, othersWithin); len(missing) > 0 {

@@ -67,7 +67,7 @@ func versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ceph-version", Short: "Report the image's Ceph version as the termination message", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := run.Exec{Timeout: 30 * time.Second}.Run(cmd.Context(), "ceph-mon", "--version")
+			out, err := run.Exec{}.Run(cmd.Context(), "ceph-mon", "--version")
 			if err != nil {
 				return fmt.Errorf("asking for the Ceph version: %w", err)
 			}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -190,6 +191,59 @@ func (n Node) label(ctx context.Context, path string) (label.Label, error) {
 	}
 }
 
+// Hold proves that a device is the one that was chosen and has it open until release is
+// called. For so long its name is nobody else's: the kernel gives name and number of a disk
+// that was pulled to the next one only when nobody has it open any more. So what a program
+// is told by name meanwhile is this device, or none.
+func (n Node) Hold(ctx context.Context, d device.Device) (release func(), err error) {
+	type answer struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan answer)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	go func() {
+		f, err := os.Open(filepath.Join(n.Root, d.Path))
+		if err == nil {
+			if err = n.same(f, d); err == nil {
+				err = measured(f, d)
+			}
+			if err != nil {
+				_ = f.Close()
+			}
+		}
+		select {
+		case done <- answer{f, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = f.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-done:
+		if a.err != nil {
+			return nil, fmt.Errorf("holding %s: %w", d.Path, a.err)
+		}
+		return func() { _ = a.f.Close() }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("holding %s: %w", d.Path, ctx.Err())
+	}
+}
+
+// measured proves that a device has the size that it had when it was chosen.
+func measured(f *os.File, d device.Device) error {
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("measuring %s: %w", d.Path, err)
+	}
+	if uint64(size) != d.Size {
+		return fmt.Errorf("%s has %d bytes, it had %d when it was chosen: not the same disk", d.Path, size, d.Size)
+	}
+	return nil
+}
+
 // Free is the confirming look right before something is written to a device:
 // it still exists, nobody holds it, its size is what it was, and it carries no
 // BlueStore label.
@@ -205,12 +259,8 @@ func (n Node) Free(ctx context.Context, d device.Device) error {
 	if err := n.same(f, d); err != nil {
 		return err
 	}
-	size, err := f.Seek(0, 2)
-	if err != nil {
-		return fmt.Errorf("measuring %s: %w", d.Path, err)
-	}
-	if uint64(size) != d.Size {
-		return fmt.Errorf("%s has %d bytes, it had %d when it was chosen: not the same disk", d.Path, size, d.Size)
+	if err := measured(f, d); err != nil {
+		return err
 	}
 	switch l, err := n.label(ctx, d.Path); {
 	case errors.Is(err, label.ErrNone):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,4 +217,57 @@ func TestFree(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A disk that is not the chosen one is not held; one that is, is open until it is released.
+func TestHold(t *testing.T) {
+	chosen := device.Device{Name: "sdb", Path: "/dev/sdb", MajMin: "8:16", Serial: "A1", Size: label.Size}
+	const udev = "run/udev/data/b8:16"
+	for name, c := range map[string]struct {
+		head  []byte
+		more  map[string]string
+		path  string
+		fails string
+	}{
+		"the same":            {bluestore(), map[string]string{udev: "E:ID_SERIAL_SHORT=A1\n"}, "", ""},
+		"another serial":      {bluestore(), map[string]string{udev: "E:ID_SERIAL_SHORT=B2\n"}, "", "not the same disk"},
+		"another size":        {make([]byte, 2*label.Size), nil, "", "not the same disk"},
+		"gone":                {bluestore(), nil, "/dev/sdz", "no such file"},
+		"another in its name": {bluestore(), nil, "/dev/null", "not the same disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, n := chosen, Node{Root: root(t, c.head, c.more)}
+			if c.path != "" {
+				d.Path = c.path
+			}
+			if d.Path == "/dev/null" {
+				if err := os.Symlink("/dev/null", filepath.Join(n.Root, d.Path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			release, err := n.Hold(t.Context(), d)
+			if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
+				t.Fatalf("%v, want %q", err, c.fails)
+			}
+			if open := opened(t, filepath.Join(n.Root, d.Path)); open != (err == nil) {
+				t.Errorf("open: %v, with %v", open, err)
+			}
+			if err == nil {
+				release()
+				if opened(t, filepath.Join(n.Root, d.Path)) {
+					t.Error("it is open after it was released")
+				}
+			}
+		})
+	}
+}
+
+// opened reports whether this process has a file open.
+func opened(t *testing.T, path string) bool {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil || len(fds) == 0 {
+		t.Fatalf("%v, %v", fds, err)
+	}
+	return slices.ContainsFunc(fds, func(fd string) bool { at, err := os.Readlink(fd); return err == nil && at == path })
 }

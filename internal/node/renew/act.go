@@ -241,8 +241,8 @@ func (j *job) ready(ctx context.Context, p *plan, seen []volume.LV) error {
 		if err := j.try(ctx, *p.dbDisk); err != nil {
 			return err
 		}
-		if err := j.lvm(ctx, "vgcreate", "--yes", p.dbVG, p.dbDisk.Path); err != nil {
-			return fmt.Errorf("making a volume group on %s: %w", p.dbDisk.Path, err)
+		if err := j.group(ctx, p.dbVG, *p.dbDisk); err != nil {
+			return err
 		}
 	}
 	for _, l := range gone {
@@ -371,8 +371,8 @@ func (j *job) prepare(ctx context.Context, p plan) error {
 // after a crash can be told by its names.
 func (j *job) dataVolume(ctx context.Context, p plan) error {
 	if !p.haveVG {
-		if err := j.lvm(ctx, "vgcreate", "--yes", p.vg, p.disk.Path); err != nil {
-			return fmt.Errorf("making a volume group on %s: %w", j.req.Device, err)
+		if err := j.group(ctx, p.vg, p.disk); err != nil {
+			return err
 		}
 	}
 	how, much := "--extents", "100%FREE"
@@ -410,24 +410,73 @@ func (j *job) restore(ctx context.Context, p plan, lvs []volume.LV, vgs []volume
 
 // regroup makes a volume group again on the disks that it was on: ceph-volume's
 // rollback removes one that has no other volume. The disks must be blank now.
-func (j *job) regroup(ctx context.Context, vg string, disks []string) error {
-	seen, err := j.node.Look(ctx)
-	if err != nil {
-		return err
-	}
+func (j *job) regroup(ctx context.Context, vg string, disks []device.Device) error {
 	if len(disks) == 0 {
 		return errors.New("which disks it was on is not known")
 	}
-	for _, path := range disks {
-		i := device.Find(seen.Devices, path)
-		if i < 0 {
-			return fmt.Errorf("its disk %s is not there", path)
-		}
-		if err := j.try(ctx, seen.Devices[i]); err != nil {
+	for _, d := range disks {
+		if err := j.try(ctx, d); err != nil {
 			return err
 		}
 	}
-	return j.lvm(ctx, "vgcreate", append([]string{"--yes", vg}, disks...)...)
+	return j.group(ctx, vg, disks...)
+}
+
+// group makes a volume group on disks that are held. LVM takes no open file, only names: each
+// is asked once more, right before, whether it is free and the disk that was chosen.
+func (j *job) group(ctx context.Context, vg string, disks ...device.Device) error {
+	args := []string{"--yes", vg}
+	for _, d := range disks {
+		if err := j.own(ctx, d); err != nil {
+			return err
+		}
+		args = append(args, d.Path)
+	}
+	if err := j.lvm(ctx, "vgcreate", args...); err != nil {
+		return fmt.Errorf("making a volume group on %s: %w", strings.Join(args[2:], ", "), err)
+	}
+	return nil
+}
+
+// own proves that a disk is held by this run, free, and still the one that was chosen.
+func (j *job) own(ctx context.Context, d device.Device) error {
+	if j.held[d.Path] == nil {
+		return fmt.Errorf("%s is not held: its name may be another disk's", d.Path)
+	}
+	if err := j.node.Free(ctx, d); err != nil {
+		return refuse(request.DiskInUse, "%w", err)
+	}
+	return nil
+}
+
+// hold keeps all disks that are written to by name from giving their names away, until the
+// end of the run.
+func (j *job) hold(ctx context.Context, p plan) error {
+	disks := []device.Device{p.disk}
+	if p.dbDisk != nil {
+		disks = append(disks, *p.dbDisk)
+	}
+	for _, vg := range slices.Sorted(maps.Keys(p.below)) {
+		disks = append(disks, p.below[vg]...)
+	}
+	for _, d := range disks {
+		if j.held[d.Path] != nil {
+			continue
+		}
+		release, err := j.node.Hold(ctx, d)
+		if err != nil {
+			return err // the next run looks again, and says what is wrong
+		}
+		j.held[d.Path] = release
+	}
+	return nil
+}
+
+// release ends hold.
+func (j *job) release() {
+	for _, r := range j.held {
+		r()
+	}
 }
 
 // attempt reports whether a uuid is of an attempt to make this OSD anew.
@@ -474,6 +523,9 @@ func (j *job) clearDisk(ctx context.Context, p plan, lvs []volume.LV, vgs []volu
 		return nil
 	}
 	if err := j.lvm(ctx, "vgremove", "--yes", p.vg); err != nil {
+		return err
+	}
+	if err := j.own(ctx, p.disk); err != nil {
 		return err
 	}
 	return j.lvm(ctx, "pvremove", "--yes", p.disk.Path)

@@ -46,8 +46,9 @@ type plan struct {
 	// dbDisk gets the volume group dbVG for databases; nil if it is there already.
 	dbDisk *device.Device
 	dbVG   string
-	// below are the disks of the groups of database and WAL, by group.
-	below map[string][]string
+	// below are the disks of the groups of database and WAL, by group; none of a group of
+	// which not all disks are known.
+	below map[string][]device.Device
 	// remake are volumes that are missing and have to be made again.
 	remake   []request.LV
 	warnings []string
@@ -120,7 +121,7 @@ func onDisk(req request.Replace, f facts) (plan, error) {
 	case f.seen.Unreadable[d.Name] != nil:
 		return plan{}, refuse(request.DiskBroken, "%s: %w", req.Device, f.seen.Unreadable[d.Name])
 	}
-	p := plan{disk: d, slots: max(len(req.Set), 1), below: map[string][]string{}}
+	p := plan{disk: d, slots: max(len(req.Set), 1), below: map[string][]device.Device{}}
 	if req.Mode == "lvm" {
 		p.vg, p.lv = names(req, req.OldUUID)
 		return p, p.group(req, f)
@@ -211,7 +212,7 @@ func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing 
 	lv := volume.FindLV(f.lvs, want.VG, want.Name)
 	vg := volume.FindVG(f.vgs, want.VG)
 	if vg != nil {
-		p.below[want.VG] = vg.PVs
+		p.below[want.VG] = disks(f, vg.PVs)
 	}
 	if lv == nil {
 		if vg == nil && p.dbDisk == nil && want.Device != "" {
@@ -248,6 +249,19 @@ func (p *plan) metadata(req request.Replace, want request.LV, f facts) (missing 
 	return false, nil
 }
 
+// disks are the devices at paths, or none if one of them is not known.
+func disks(f facts, paths []string) []device.Device {
+	var found []device.Device
+	for _, path := range paths {
+		i := device.Find(f.seen.Devices, path)
+		if i < 0 {
+			return nil
+		}
+		found = append(found, f.seen.Devices[i])
+	}
+	return found
+}
+
 // regroup checks the disk that a volume group was on which is gone: a blank one gets it
 // again. It must be that very disk, which only a name by its serial says: another one in
 // its slot is nobody's leave to use it.
@@ -264,7 +278,7 @@ func (p *plan) regroup(want request.LV, f facts) error {
 		return refuse(request.DBMissing, "the volume group %s is gone: %w", want.VG, err)
 	}
 	p.dbDisk, p.dbVG = &d, want.VG
-	p.below[p.dbVG] = []string{d.Path}
+	p.below[p.dbVG] = []device.Device{d}
 	return nil
 }
 
@@ -325,6 +339,6 @@ func (p *plan) newMetadata(req request.Replace, f facts) error {
 		return refuse(request.DiskTooSmall, "%s has %d bytes; the recorded sizes of database and WAL need %d", req.DBDevice, d.Size, need)
 	}
 	p.dbDisk, p.dbVG = &d, req.DB.VG
-	p.below[p.dbVG] = []string{d.Path}
+	p.below[p.dbVG] = []device.Device{d}
 	return nil
 }

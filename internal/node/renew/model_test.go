@@ -68,6 +68,11 @@ type world struct {
 	crashAfter string
 	// fail is the beginning of a call that fails.
 	fail string
+	// At call swapAt the disk at swapPath is pulled and a blank one comes, which gets its
+	// name, unless somebody has it open. holds counts those.
+	swapAt   int
+	swapPath string
+	holds    map[string]int
 	// opens is a volume that somebody opens while the data volume is being made.
 	opens string
 }
@@ -78,7 +83,7 @@ func newWorld(mode string, db, encrypted bool) *world {
 			newDev:     {Name: "sdb", Path: newDev, Type: device.Disk, Size: 100 * gib, HasNode: true, Serial: "NEW", Links: []string{"/dev/disk/by-id/x-NEW"}},
 			"/dev/nvm": {Name: "nvm", Path: "/dev/nvm", Type: device.Disk, Size: 50 * gib, HasNode: true, Serial: "FAST", Links: []string{"/dev/disk/by-id/x-FAST"}},
 		},
-		raw: map[string][]byte{}, lvs: map[string]*lv{}, vgs: map[string]string{}, free: map[string]uint64{}, open: map[string]string{}, held: map[string]bool{},
+		raw: map[string][]byte{}, lvs: map[string]*lv{}, vgs: map[string]string{}, free: map[string]uint64{}, open: map[string]string{}, held: map[string]bool{}, holds: map[string]int{},
 		slot: "destroyed", broken: map[string]bool{}, rejects: map[string]string{},
 	}
 	if mode == "lvm" && db {
@@ -129,6 +134,9 @@ func (w *world) call(what string) error {
 	if w.crashAt > 0 && w.calls >= w.crashAt {
 		return errCrash
 	}
+	if w.calls == w.swapAt {
+		w.swap()
+	}
 	w.ran = append(w.ran, what)
 	if w.fail != "" && strings.HasPrefix(what, w.fail) {
 		return errors.New("no answer")
@@ -175,6 +183,9 @@ func (w *world) Look(context.Context) (inspect.Result, error) {
 	// What is in an open mapping is seen as on any device, and first.
 	for name, full := range w.open {
 		l := w.lvs[full]
+		if l == nil {
+			continue // its disk was pulled
+		}
 		if id, err := strconv.Atoi(l.tags["ceph.osd_id"]); err == nil && l.tags["ceph.type"] == "block" {
 			found = slices.Insert(found, 0, device.Found{
 				OSD: device.OSD{ID: id, UUID: l.tags["ceph.osd_fsid"], FSID: fsid, Role: device.RoleBlock}, Path: "/dev/mapper/" + name, Mode: "raw",
@@ -191,14 +202,66 @@ func (w *world) Inventory(_ context.Context, path string) (device.Inventory, err
 	return device.Inventory{Available: true}, w.call("inventory " + path)
 }
 
-func (w *world) Free(_ context.Context, d device.Device) error { return w.call("free " + d.Path) }
+// swap pulls the disk and plugs in another one.
+func (w *world) swap() {
+	was := *w.disks[w.swapPath]
+	delete(w.disks, w.swapPath)
+	delete(w.raw, w.swapPath)
+	for vg, on := range w.vgs {
+		if on == w.swapPath {
+			delete(w.vgs, vg)
+			maps.DeleteFunc(w.lvs, func(full string, _ *lv) bool { return strings.HasPrefix(full, vg+"/") })
+		}
+	}
+	maps.DeleteFunc(w.open, func(_, full string) bool { return w.lvs[full] == nil })
+	if w.holds[w.swapPath] == 0 {
+		w.disks[was.Path] = &device.Device{Name: was.Name, Path: was.Path, Type: was.Type, Size: was.Size, HasNode: true, Serial: "SOMEBODY'S"}
+	}
+}
+
+// same is nil if the disk that was chosen is where it was.
+func (w *world) same(d device.Device) error {
+	if now := w.disks[d.Path]; now == nil || now.Serial != d.Serial {
+		return errors.New(d.Path + " is not the same disk")
+	}
+	return nil
+}
+
+func (w *world) Hold(_ context.Context, d device.Device) (func(), error) {
+	if err := w.call("hold " + d.Path); err != nil {
+		return nil, err
+	}
+	if err := w.same(d); err != nil {
+		return nil, err
+	}
+	w.holds[d.Path]++
+	return func() { w.holds[d.Path]-- }, nil
+}
+
+func (w *world) Free(_ context.Context, d device.Device) error {
+	if err := w.call("free " + d.Path); err != nil {
+		return err
+	}
+	return w.same(d)
+}
 
 func (w *world) Probe(_ context.Context, path string) error {
-	w.writes = append(w.writes, path)
-	if w.broken[path] {
+	if err := w.call("probe " + path); err != nil {
+		return err
+	}
+	w.wrote(path)
+	if w.broken[path] || w.disks[path] == nil {
 		return errors.New("input/output error")
 	}
-	return w.call("probe " + path)
+	return nil
+}
+
+// wrote notes what was written to, and whose disk that is when it is nobody's to write to.
+func (w *world) wrote(path string) {
+	if d := w.disks[path]; d != nil && d.Serial == "SOMEBODY'S" {
+		path = d.Serial
+	}
+	w.writes = append(w.writes, path)
 }
 
 func (w *world) Head(_ context.Context, path string) ([]byte, error) {
@@ -211,8 +274,7 @@ func (w *world) Head(_ context.Context, path string) ([]byte, error) {
 	if w.disks[path] != nil {
 		return make([]byte, HeadSize), nil
 	}
-	if full, ok := w.open[strings.TrimPrefix(path, "/dev/mapper/")]; ok {
-		l := w.lvs[full]
+	if l := w.lvs[w.open[strings.TrimPrefix(path, "/dev/mapper/")]]; l != nil {
 		return labelOf(l.tags["ceph.osd_fsid"], 5, !l.half), nil
 	}
 	if l := w.lvs[strings.TrimPrefix(path, "/dev/")]; l != nil {
@@ -225,7 +287,7 @@ func (w *world) Erase(_ context.Context, path string, ours func(string) bool) er
 	if l, err := label.Parse(w.raw[path]); err != nil || !ours(l.UUID) {
 		return fmt.Errorf("%s is left alone: %s, %w", path, l.UUID, err)
 	}
-	w.writes = append(w.writes, path)
+	w.wrote(path)
 	delete(w.raw, path)
 	return w.call("erase " + path)
 }
@@ -245,7 +307,7 @@ func (w *world) Renew(_ context.Context, d device.Device, id int, uuid, _ string
 	if err := w.call("claimed"); err != nil || w.failAt == "claimed" {
 		return errors.Join(err, errors.New("making the store of osd.5: the disk has gone"))
 	}
-	w.writes = append(w.writes, d.Path)
+	w.wrote(d.Path)
 	w.raw[d.Path] = labelOf(uuid, -1, false)
 	if err := w.call("half a store"); err != nil || w.failAt == "mkfs" {
 		return errors.Join(err, errors.New("making the store of osd.5: exit status 1"))
@@ -338,7 +400,7 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 			return nil, errors.New("no volume group " + last)
 		}
 	case "vgcreate":
-		w.writes = append(w.writes, last)
+		w.wrote(last)
 		if w.disks[last] == nil || w.vgs[args[1]] != "" {
 			return nil, errors.New("vgcreate " + args[1] + " on " + last)
 		}
@@ -351,12 +413,15 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 	case "lvremove":
 		vg, _, _ := strings.Cut(last, "/")
 		w.writes = append(w.writes, last)
+		if w.lvs[last] == nil {
+			return nil, errors.New("no volume " + last)
+		}
 		w.free[vg] += w.lvs[last].size
 		delete(w.lvs, last)
 	case "vgremove":
 		delete(w.vgs, last)
 	case "pvremove":
-		w.writes = append(w.writes, last)
+		w.wrote(last)
 	case "ceph-volume":
 		err := w.volume(args, arg)
 		if w.crashAfter == name {
@@ -374,7 +439,7 @@ func (w *world) lvcreate(name, vg, size, extents, tag string) error {
 	switch {
 	case extents == "100%FREE":
 		n = w.free[vg]
-	case extents != "":
+	case extents != "" && w.disks[w.vgs[vg]] != nil:
 		p, _ := strconv.ParseUint(strings.TrimSuffix(extents, "%VG"), 10, 64)
 		n = w.disks[w.vgs[vg]].Size * p / 100
 	}

@@ -35,6 +35,9 @@ const cleanupTimeout = 2 * time.Minute
 type Node interface {
 	Look(ctx context.Context) (inspect.Result, error)
 	Inventory(ctx context.Context, path string) (device.Inventory, error)
+	// Hold proves that a device is the one that was looked at, and keeps its name from
+	// being another's until it is released.
+	Hold(ctx context.Context, d device.Device) (release func(), err error)
 	// Free proves that nobody holds a device and that it carries no label.
 	Free(ctx context.Context, d device.Device) error
 	// Probe reads a blank device at its head, middle and tail, and writes the same back.
@@ -75,6 +78,8 @@ type job struct {
 	req  request.Replace
 	now  func() time.Time
 	out  Outcome
+	// held are the disks that are held, by path, with what releases each.
+	held map[string]func()
 }
 
 // refusal is an error with its stable word.
@@ -94,7 +99,8 @@ func refuse(reason request.Reason, format string, args ...any) error {
 // unless it is Done.
 func Run(ctx context.Context, node Node, runner run.Runner, req request.Replace, now func() time.Time) (Outcome, error) {
 	req = moved(req)
-	j := &job{node: node, run: runner, req: req, now: now}
+	j := &job{node: node, run: runner, req: req, now: now, held: map[string]func(){}}
+	defer j.release()
 	j.out.Replaced = request.Replaced{OSD: req.OSD, OldUUID: req.OldUUID, Device: req.Device, Serial: req.Serial, Slot: request.SlotUnknown, DB: req.DB, WAL: req.WAL, Seconds: map[string]float64{}}
 	err := j.do(ctx)
 	if err == nil {
@@ -150,6 +156,9 @@ func (j *job) do(ctx context.Context) error {
 	}
 	j.out.Serial = p.disk.Serial
 	j.out.Warnings = append(j.out.Warnings, p.warnings...)
+	if err := j.hold(ctx, p); err != nil {
+		return err
+	}
 	if err := j.timed("check", func() error { return j.ready(ctx, &p, f.lvs) }); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 // Times that programs may take. A healthy node needs a tenth of each; they only have to be
 // longer than the slowest disk, and shorter than what waits for them.
 const (
+	// told is for what opens nothing.
+	told = 30 * time.Second
 	// looking is for what reads a few blocks of each disk: 60 disks take seconds.
 	looking = time.Minute
 	// changing is for LVM's and cryptsetup's changes: LUKS' key derivation alone takes 2 s
@@ -24,6 +26,8 @@ const (
 	// making is for what makes an OSD, and for mkfs. The Job that prepares a disk for a
 	// replacement ends after 30 minutes, and has to put in order what is left.
 	making = 20 * time.Minute
+	// founding is for mkfs of a mon, which writes some files on the host's own disk.
+	founding = 5 * time.Minute
 	// opening is for what opens a whole BlueStore or RocksDB: after a crash it reads its
 	// log again and, on a full rotating disk, all of its metadata.
 	opening = time.Hour
@@ -37,7 +41,9 @@ func Limit(name string, args ...string) time.Duration {
 		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(args, w) })
 	}
 	switch filepath.Base(name) {
-	case "lsblk", "blkid", "lvs", "vgs", "pvs", "monmaptool", "ceph-authtool", "dmsetup":
+	case "monmaptool":
+		return told
+	case "lsblk", "blkid", "lvs", "vgs", "pvs", "ceph-authtool", "dmsetup":
 		return looking
 	case "vgcreate", "vgremove", "vgchange", "vgextend", "vgreduce", "lvcreate", "lvremove", "lvchange", "pvcreate", "pvremove", "cryptsetup":
 		return changing
@@ -54,11 +60,14 @@ func Limit(name string, args ...string) time.Duration {
 		}
 		return opening
 	case "ceph-bluestore-tool":
-		if verb("prime-osd-dir", "show-label") {
-			return changing
-		}
 		return opening
 	case "ceph-mon":
+		if verb("--mkfs") {
+			return founding
+		}
+		if verb("--version") {
+			return told
+		}
 		return opening
 	}
 	return unknown

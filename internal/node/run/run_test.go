@@ -140,7 +140,10 @@ func TestLimits(t *testing.T) {
 		{"ceph-volume lvm prepare --osd-id 5", making},
 		{"ceph-volume lvm batch --prepare", making},
 		{"ceph-osd --mkfs -i 5", making},
-		{"ceph-bluestore-tool prime-osd-dir --dev /dev/sdb", changing},
+		{"monmaptool --create --clobber /tmp/monmap", told},
+		{"ceph-mon --mkfs --id a", founding},
+		{"ceph-mon --extract-monmap=x", opening},
+		{"ceph-mon --version", told},
 		{"ceph-bluestore-tool bluefs-bdev-expand --path x", opening},
 		{"something", unknown},
 	} {
