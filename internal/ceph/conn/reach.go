@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
-	"strings"
 	"time"
+
+	"github.com/castellan-storage/castellan/internal/ceph/monhost"
 )
 
 const (
@@ -27,46 +27,17 @@ const (
 func dialReachable(cfg Config, unbounded bool) (handle, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.connectTimeout())
 	defer cancel()
-	if err := reachable(ctx, monsOf(cfg.MonHost)); err != nil {
+	// What is no plain list of addresses, librados makes out by itself.
+	mons, _ := monhost.Parse(cfg.MonHost)
+	if err := reachable(ctx, mons); err != nil {
 		return nil, fmt.Errorf("connecting to %s as %s: %w", cfg.MonHost, cfg.User, err)
 	}
 	return dialRados(cfg, unbounded)
 }
 
-// monsOf gives the addresses of each mon of an option mon_host, or nil if they are not
-// all plain addresses with ports: librados then finds out by itself.
-func monsOf(monHost string) [][]netip.AddrPort {
-	var mons [][]netip.AddrPort
-	inside := false
-	for _, word := range strings.Split(monHost, ",") {
-		word = strings.TrimSpace(word)
-		first := !inside
-		if rest, ok := strings.CutPrefix(word, "[v"); ok {
-			word, inside = "v"+rest, true
-		}
-		last := inside && strings.HasSuffix(word, "]")
-		if last {
-			word = strings.TrimSuffix(word, "]")
-		}
-		for _, proto := range []string{"v1:", "v2:"} {
-			word = strings.TrimPrefix(word, proto)
-		}
-		addr, err := netip.ParseAddrPort(word)
-		if err != nil || addr.Port() == 0 {
-			return nil
-		}
-		if first {
-			mons = append(mons, nil)
-		}
-		mons[len(mons)-1] = append(mons[len(mons)-1], addr)
-		inside = inside && !last
-	}
-	return mons
-}
-
 // reachable waits until a majority of mons takes connections, or one of them has done so
 // for a while. The error is that of the last try.
-func reachable(ctx context.Context, mons [][]netip.AddrPort) error {
+func reachable(ctx context.Context, mons [][]monhost.Addr) error {
 	if len(mons) == 0 {
 		return nil
 	}
@@ -101,7 +72,7 @@ func reachable(ctx context.Context, mons [][]netip.AddrPort) error {
 }
 
 // knockAt tries all mons at once and says how many take connections.
-func knockAt(ctx context.Context, mons [][]netip.AddrPort) (open int, err error) {
+func knockAt(ctx context.Context, mons [][]monhost.Addr) (open int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
 	answers := make(chan error, len(mons))
@@ -119,10 +90,10 @@ func knockAt(ctx context.Context, mons [][]netip.AddrPort) (open int, err error)
 }
 
 // takes is nil if one of a mon's addresses takes a connection.
-func takes(ctx context.Context, addrs []netip.AddrPort) error {
+func takes(ctx context.Context, addrs []monhost.Addr) error {
 	var errs []error
 	for _, a := range addrs {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", a.String())
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", a.AddrPort.String())
 		if err == nil {
 			return c.Close()
 		}

@@ -12,8 +12,8 @@ package monmap
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/castellan-storage/castellan/internal/ceph/monhost"
 	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 )
 
@@ -29,44 +29,18 @@ type Mon struct {
 // them, and when the list is not what a cluster is founded with: a, b, c and so on
 // without a gap. A mon that comes later learns the map from those that run.
 func Founders(id, members, hosts string) []Mon {
-	names, addrs := split(members), split(hosts)
+	names, addrs := monhost.Split(members), monhost.Split(hosts)
 	if len(names) != len(addrs) || !slices.Contains(names, id) {
 		return nil
 	}
 	var mons []Mon
 	for i, name := range names {
-		if name != endpoints.ID(i) || !strings.HasPrefix(addrs[i], "[v") || !strings.HasSuffix(addrs[i], "]") {
+		if name != endpoints.ID(i) || !monhost.Vector(addrs[i]) {
 			return nil
 		}
 		mons = append(mons, Mon{Name: name, Addrs: addrs[i]})
 	}
 	return mons
-}
-
-// split cuts at the commas that are in no brackets.
-func split(list string) []string {
-	var parts []string
-	depth, from := 0, 0
-	cut := func(to int) {
-		if p := strings.TrimSpace(list[from:to]); p != "" {
-			parts = append(parts, p)
-		}
-		from = to + 1
-	}
-	for i, c := range list {
-		switch {
-		case c == '[':
-			depth++
-		case c == ']':
-			depth--
-		case c == ',' && depth == 0:
-			cut(i)
-		}
-	}
-	if from < len(list) {
-		cut(len(list))
-	}
-	return parts
 }
 
 // Args are monmaptool's for making the map at path.
@@ -86,11 +60,11 @@ func Args(fsid string, mons []Mon, path string) []string {
 func Last(id string, mons []Mon) (others []netip.AddrPort, last bool) {
 	var own netip.AddrPort
 	for _, m := range mons {
-		addr, err := netip.ParseAddrPort(first(m.Addrs))
-		if err != nil {
+		addrs, err := monhost.Addrs(m.Addrs)
+		if err != nil || addrs[0].Proto != monhost.V2 {
 			return nil, false
 		}
-		if m.Name == id {
+		if addr := addrs[0].AddrPort; m.Name == id {
 			own = addr
 		} else {
 			others = append(others, addr)
@@ -98,10 +72,4 @@ func Last(id string, mons []Mon) (others []netip.AddrPort, last bool) {
 	}
 	wins := own.IsValid() && !slices.ContainsFunc(others, func(o netip.AddrPort) bool { return o.Compare(own) < 0 })
 	return others, wins && len(others) > 0
-}
-
-// first is the first of a mon's addresses, without what says its protocol.
-func first(addrs string) string {
-	addr, _, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(addrs, "[v2:"), "]"), ",v1:")
-	return addr
 }
