@@ -219,7 +219,16 @@ func (w *World) make(ctx context.Context, node *Node, req request.Replace, repla
 	if err != nil {
 		return err
 	}
-	switch o, exists := m.Find(req.OSD); {
+	o, exists := m.Find(req.OSD)
+	claimed := exists && !o.Destroyed() && o.UUID != req.OldUUID
+	if claimed && slices.ContainsFunc(found(node), func(f device.Found) bool { return f.ID == req.OSD && f.UUID == o.UUID && f.Role == device.RoleBlock }) {
+		replaced.UUID, replaced.Slot, replaced.SlotUUID = o.UUID, request.SlotNew, o.UUID // made by an earlier run
+		return nil
+	}
+	if claimed {
+		replaced.Result, replaced.Reason, replaced.Slot, replaced.SlotUUID = request.Refused, request.SlotClaimed, request.SlotNew, o.UUID
+	}
+	switch {
 	case disk == nil:
 		return fmt.Errorf("there is no disk %s", req.Device)
 	case disk.OSD != nil || len(disk.Volumes) > 0 && req.Data == nil && len(req.Set) == 0:

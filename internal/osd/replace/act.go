@@ -158,7 +158,7 @@ func effect(cl *cephv1.CephCluster, seen Seen, a plan.Action) kit.Plan {
 	switch a.Kind {
 	case plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Show, plan.TooLate, plan.Remember, plan.Claim,
 		plan.Failure, plan.Lost, plan.Handover, plan.Complete, plan.Drop, plan.Release, plan.Halt, plan.Stop, plan.Mourn, plan.Revive, plan.Bury,
-		plan.Unclosed, plan.Unzapped, plan.Tell:
+		plan.Unclosed, plan.Unzapped, plan.Tell, plan.Unname, plan.Find, plan.Proof:
 		return e.mark()
 	case plan.Enlist:
 		return e.enlist()
@@ -280,7 +280,8 @@ func (e effects) mark() kit.Plan {
 			n = note.Attempt.Number + 1
 		}
 		disk := e.disk()
-		note.Attempt = &plan.Attempt{Number: n, Device: disk.Device, Serial: disk.Serial, Proof: disk.Proof, Set: s.Shares(), VG: e.seen.Jobs.joins}
+		note.Attempt = &plan.Attempt{Number: n, Device: disk.Device, Serial: disk.Serial, Proof: disk.Proof, Set: s.Shares(), VG: e.seen.Jobs.joins,
+			With: s.With, Faults: note.Attempt.Counts(disk, s.With)}
 		keep(note)
 		p.What = "claiming " + note.Attempt.Device
 		return e.warn(e.told(p, false, "OSDReplaceProvisioning", e.a.Message), disk.Warnings)
@@ -290,6 +291,9 @@ func (e effects) mark() kit.Plan {
 			attempt = *note.Attempt
 		}
 		attempt.Failed = bounded(s.Trouble(), 512)
+		if s.Fault {
+			attempt.Faults++
+		}
 		note.Attempt = &attempt
 		// A volume that ceph-volume's rollback removed was made again, with another uuid.
 		if r := e.seen.Jobs.replaced; r != nil {
@@ -312,10 +316,24 @@ func (e effects) mark() kit.Plan {
 		p.What = "noting that volumes could not be wiped"
 		return e.told(p, true, "OSDReplaceFailed", e.a.Message)
 	case plan.Tell:
-		note.Told = s.Taken
+		note.Told = e.a.Told
 		keep(note)
-		p.What = "noting what is in the slot"
+		p.What = "noting what was told"
+		if e.a.Told != s.Taken {
+			return e.told(p, true, "OSDReplaceNotClear", e.a.Message)
+		}
 		return e.told(p, true, "OSDReplaceWarning", e.a.Message)
+	case plan.Unname, plan.Proof:
+		attempt := *note.Attempt
+		if note.Attempt = &attempt; e.a.Kind == plan.Unname {
+			attempt.With = ""
+		} else {
+			attempt.Proven = s.UUID
+		}
+		keep(note)
+	case plan.Find:
+		note.Attempt = &plan.Attempt{Number: 1, Device: s.FoundOn.Device, Serial: s.FoundOn.Serial, Proof: s.FoundOn.Proof, Recognized: true}
+		keep(note)
 	case plan.Lost:
 		note.SlotLost = true
 		keep(note)
@@ -332,7 +350,11 @@ func (e effects) mark() kit.Plan {
 		if record, err := json.Marshal(note.Record); err == nil {
 			p.Annotations[spec.RecordAnnotation] = ptr.To(string(record))
 		}
-		return e.told(kit.Confirmed{Check: e.still, Then: p}, false, "OSDReplaceRebuilt", e.a.Message)
+		rebuilt := e.told(kit.Confirmed{Check: e.still, Then: p}, false, "OSDReplaceRebuilt", e.a.Message)
+		if r := e.seen.Jobs.replaced; r != nil && r.Reason == request.SiblingChanged {
+			rebuilt = e.warn(rebuilt, []string{s.Volumes})
+		}
+		return rebuilt
 	case plan.Complete:
 		p.Annotations[spec.ReplacedAnnotation] = nil
 		return e.told(p, false, "OSDReplaceCompleted", fmt.Sprintf("up and in on its new disk (uuid %s instead of %s)", note.Replaced, note.UUID))
@@ -411,7 +433,7 @@ func (e effects) jobs() kit.Plan {
 		return kit.Plan{Err: err}
 	}
 	switch e.a.Kind {
-	case plan.Close, plan.Make, plan.Zap:
+	case plan.Close, plan.Make, plan.Prove, plan.Zap:
 		return e.told(kit.Confirmed{Check: e.still, Then: StartJob{Job: job}}, false, "", "")
 	case plan.Unclose:
 		return e.told(endOf(e.seen.Jobs.close), false, "", "")
@@ -605,7 +627,7 @@ func (s Still) marks(d *appsv1.Deployment, mates map[int]*appsv1.Deployment) *ki
 		}
 	}
 	switch s.For {
-	case plan.Close, plan.Destroy, plan.Force, plan.Reclaim, plan.Purge, plan.Show, plan.Make, plan.Remove, plan.Handover:
+	case plan.Close, plan.Destroy, plan.Force, plan.Reclaim, plan.Purge, plan.Show, plan.Make, plan.Prove, plan.Remove, plan.Handover:
 		if !replicas {
 			return no("the Deployment has replicas again")
 		}
@@ -704,7 +726,7 @@ func (c *Controller) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s 
 			return no("Ceph has osd.%d", s.ID), nil
 		}
 		return nil, nil
-	case plan.Handover:
+	case plan.Handover, plan.Prove:
 		if _, anew := madeAnew(m, s.ID, s.UUID); !anew {
 			return no("osd.%d has no new disk", s.ID), nil
 		}

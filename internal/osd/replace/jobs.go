@@ -206,7 +206,7 @@ func (v *view) said(j *batchv1.Job) string {
 
 // build makes the Job of a step; nil for steps that make none.
 func (j jobs) build(k plan.Kind, cl *cephv1.CephCluster, seen Seen) (*batchv1.Job, error) {
-	if k != plan.Close && k != plan.Make && k != plan.Zap {
+	if k != plan.Close && k != plan.Make && k != plan.Prove && k != plan.Zap {
 		return nil, nil
 	}
 	note, id := seen.State.Note, seen.State.ID
@@ -220,7 +220,7 @@ func (j jobs) build(k plan.Kind, cl *cephv1.CephCluster, seen Seen) (*batchv1.Jo
 	case plan.Zap:
 		n.Name, n.App, n.Command, n.Retries, n.Deadline = spec.ZapName(id), spec.ZapApp, "zap", 1, closeDeadline
 		n.Request = request.Zap{OSD: id, UUID: note.UUID, LVs: note.Left()}
-	case plan.Make:
+	case plan.Make, plan.Prove:
 		n.Name, n.App, n.Command, n.Deadline = spec.MakeName(id), spec.MakeApp, "replace", makeDeadline
 		n.Writes, n.Reports = true, true
 		n.Request = j.replaceRequest(seen)

@@ -187,7 +187,7 @@ func patience(a plan.Action) time.Duration {
 	case "Draining", "NotSafeToDestroy", "Starting", "PodsNotGone", "CephSilent", "NotIn", "Queued", "NotChecked", "NowhereToDrain",
 		"SetNotWhole", "SetDraining", "SetNotStopped", "SetNotDestroyed", "SetPreparing", "DeviceDead", "DeviceSeemsDead", "SafetyUnknown", "NotWeighed":
 		return time.Second
-	case "Closing", "Preparing", "CloseFailed", "PrepareFailed", "ZapFailed", "Abandoning", "Cancelling", "NewDiskNotFound", "DiskUnknown":
+	case "Closing", "Preparing", "Proving", "NotProven", "CloseFailed", "PrepareFailed", "ZapFailed", "Abandoning", "Cancelling", "NewDiskNotFound", "DiskUnknown":
 		return 5 * time.Second
 	}
 	return 30 * time.Second

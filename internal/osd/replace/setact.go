@@ -94,7 +94,7 @@ func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s S
 	}
 	switch s.For {
 	case plan.Stop, plan.Destroy, plan.Show, plan.Force, plan.Bury:
-	case plan.Make:
+	case plan.Make, plan.Prove:
 		return c.noOtherJob(ctx, s)
 	default:
 		return nil, nil

@@ -16,6 +16,7 @@ import (
 	osdplan "github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/replace/check"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
@@ -56,6 +57,25 @@ func (v *view) inSet(id int) bool {
 	for other, d := range v.deps {
 		n, err := plan.ReadNote(d.Annotations[spec.NoteAnnotation], other)
 		if set := setOf(n); other != id && err == nil && set != nil && slices.Contains(set.IDs(), id) {
+			return true
+		}
+	}
+	return false
+}
+
+// shared says that another OSD which is being replaced has been on the same disk, or on the
+// same metadata device that is asked for, by what is recorded on the Deployments: the notes of
+// a whole set may be gone, and in Ceph's map destroyed OSDs are nobody's.
+func (v *view) shared(id int, rec osdplan.Record) bool {
+	for other, d := range v.deps {
+		r, ok := reports.OnDeployment(d)
+		if other == id || !ok || r.Host != rec.Host || !spec.Replacing(d.Annotations) {
+			continue
+		}
+		if check.SameDisk(r.Data, rec.Data) {
+			return true
+		}
+		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata && r.DB != nil && rec.DB != nil && check.SameDisk(*r.DB, *rec.DB) {
 			return true
 		}
 	}
@@ -176,6 +196,7 @@ func (v *view) mate(m plan.Member, mine *plan.Note, asked bool) plan.Mate {
 	job := v.jobs[spec.MakeName(m.ID)]
 	if !out.Claimed {
 		out.Made = out.Gone && anew
+		out.Lost = out.Gone && !anew && (err != nil || note == nil)
 		out.Why = v.whyNot(m, d, mine, note, err)
 		return out
 	}

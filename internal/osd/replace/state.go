@@ -200,15 +200,13 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	}
 	for _, r := range v.records {
 		if r.ID == s.ID && r.UUID == s.UUID && r.UUID != note.UUID {
-			s.Found = true
+			s.Found, s.FoundOn = true, foundOn(r, *note)
 		}
 		if r.Node == note.Node {
 			j.others = append(j.others, r.Result)
 		}
 	}
-	if unproven(report) == s.UUID || note.Attempt != nil && note.Attempt.Unproven == s.UUID {
-		s.Found = false
-	}
+	s.verdict(report, note.Attempt)
 	s.set(v)
 	s.Taken = v.taken(*note)
 	slots := pending.Of(v.list)[note.Node]
@@ -217,6 +215,11 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 		return p.With != "" && (p.OSD == s.ID || note.Set != nil && note.Set.Has(p.OSD, p.UUID))
 	})
 	s.Named = j.named
+	for _, p := range slots {
+		if p.With != "" && (p.OSD == s.ID || s.With == "" && note.Set != nil && note.Set.Has(p.OSD, p.UUID)) {
+			s.With = p.With
+		}
+	}
 	if j.named && note.Set != nil && note.Set.Kind == plan.OnDisk {
 		s.Need = 0 // the user has seen how large it is
 	}
@@ -280,6 +283,53 @@ func unproven(r *request.Replaced) string {
 		return "none"
 	}
 	return r.SlotUUID
+}
+
+// verdict is what the node has said of the new OSD, now or when it was noted.
+func (s *facts) verdict(r *request.Replaced, a *plan.Attempt) {
+	no := unproven(r) == s.UUID
+	s.Unproven = no && a != nil && a.Unproven != s.UUID
+	if no || a != nil && a.Unproven == s.UUID {
+		s.Found = false
+	}
+	s.Proven = a != nil && a.Proven != "" && a.Proven == s.UUID
+	if r == nil {
+		return
+	}
+	if r.Result == request.Done && r.UUID == s.UUID || r.Reason == request.SiblingChanged && r.SlotUUID == s.UUID {
+		s.Proven = true
+	}
+	s.Fault = fault(*r)
+}
+
+// fault reports whether an attempt has failed through its disk after it had changed something
+// in Ceph: what kept it from beginning is not counted against the disk, nor that the node or
+// Ceph could not be looked at, nor what is wrong with the volumes of others.
+func fault(r request.Replaced) bool {
+	if r.Result != request.Failed || r.Slot != request.SlotNew && r.Slot != request.SlotGone {
+		return false
+	}
+	switch r.Reason {
+	case request.NodeUnreadable, request.SiblingChanged, request.MappingOpen, request.DBMissing, request.DBForeign, request.SlotLive, request.SlotClaimed:
+		return false
+	}
+	return true
+}
+
+// foundOn is the disk that carries a new OSD: that of its database, where that is what is
+// replaced.
+func foundOn(r osdplan.Record, note plan.Note) *swap.Match {
+	part := plan.Note{Record: r.Result, Set: note.Set}.Pull()
+	device := part.Path
+	switch {
+	case part.ByID != "":
+		device = part.ByID
+	case part.ByPath != "":
+		device = part.ByPath
+	case part.Disk != "":
+		device = "/dev/" + part.Disk
+	}
+	return &swap.Match{OSD: r.ID, Device: device, Serial: part.Serial, Proof: "it carries the OSD"}
 }
 
 // taken says which other OSDs are on a disk that is in the slot of the one to pull now. What
@@ -597,8 +647,8 @@ func (s *facts) fresh(ctx context.Context, b *Base, cl *cephv1.CephCluster, v *v
 		}
 		// Taken for one that is replaced alone, a member of a set would have its own disk shown
 		// in place of the one that they share.
-		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata || v.inSet(s.ID) || known && check.Set(v.request(s.ID, rec, d)) != nil {
-			s.FreshProblem = "it belongs to OSDs that are replaced together, and the note that says which is gone: write it again, or take the marks away and ask again"
+		if _, metadata := d.Annotations[spec.MetadataAnnotation]; metadata || v.inSet(s.ID) || known && (check.Set(v.request(s.ID, rec, d)) != nil || v.shared(s.ID, rec)) {
+			s.FreshProblem = fmt.Sprintf("it belongs to OSDs that are replaced together, and the note that says which is gone: write it again, or, as long as it is not destroyed, take the marks away, mark it in (ceph osd in %d) and ask again", s.ID)
 		}
 		return nil
 	}

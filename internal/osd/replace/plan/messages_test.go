@@ -118,6 +118,7 @@ func messages() []said {
 		{"the node is gone", slot(func(s *plan.State) { s.NodeProblem = "node n1 is not ready" })},
 		{"a question", slot(func(s *plan.State) {
 			s.Question = "the disk in its slot is still the old one, /dev/sdb (serial OLD), wiped; pull it, or name it with osd.rook.io/replace-with to use it again"
+			s.Note.Told = s.Question
 		})},
 		{"its slot has other OSDs", slot(func(s *plan.State) {
 			pair(s, plan.OnMetadata, 5)
@@ -129,6 +130,7 @@ func messages() []said {
 			pair(s, plan.OnDisk, 4)
 			mate(s, func(m *plan.Mate) { m.Gone = true })
 			s.Need, s.Match = 2<<40, &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW", Size: 1 << 40}
+			s.Note.Told = plan.Next(*s).Told
 		})},
 		{"preparing", slot(func(s *plan.State) { s.Make, s.Note = plan.Running, note(full, tried) })},
 		{"preparing, and the node is not ready", slot(func(s *plan.State) {
@@ -136,6 +138,12 @@ func messages() []said {
 		})},
 		{"preparing, an earlier Job", slot(func(s *plan.State) { s.Make, s.Note = plan.Ending, note(full, tried) })},
 		{"failed", slot(func(s *plan.State) { s.Make, s.Note, s.RetryAt = plan.Failed, note(full, failed), at })},
+		{"failed, for the third time", slot(func(s *plan.State) {
+			s.Make, s.Note, s.RetryAt = plan.Failed, note(full, failed), at
+			s.Note.Attempt.Faults = 3
+		})},
+		{"failed too often", slot(func(s *plan.State) { s.Note = note(full, worn); s.Note.Attempt.With = "" })},
+		{"failed too often, and named", slot(func(s *plan.State) { s.Note, s.With = note(full, worn), "/dev/disk/by-id/new" })},
 		{"failed, with a database", slot(func(s *plan.State) {
 			s.Make, s.Note, s.RetryAt, s.Volumes = plan.Failed, note(full, failed), at, "made again with the same size, since the rollback had removed them: fast/db; the volumes of osd.6, osd.7 beside it were checked and are as they were"
 		})},
@@ -145,6 +153,15 @@ func messages() []said {
 		{"failed, the id is claimed", anew(func(s *plan.State) { s.Make, s.RetryAt = plan.Failed, at })},
 		{"failed, the id is claimed, and PGs are mapped to it", anew(func(s *plan.State) {
 			s.Make, s.SafetyWhy = plan.Retry, "PGs are mapped to it"
+		})},
+		{"found, and not proven", anew(func(s *plan.State) {
+			s.Found, s.Make, s.RetryAt, s.MakeProblem = true, plan.Failed, at, "its Job has ended without a report of this attempt"
+		})},
+		{"found, and its report is awaited", anew(func(s *plan.State) { s.Found, s.Make = true, plan.Succeeded })},
+		{"found, and the node is gone", anew(func(s *plan.State) { s.Found, s.NodeProblem = true, "node n1 does not exist" })},
+		{"not whole, and made by somebody else", anew(func(s *plan.State) {
+			s.Note = note(full, unproven)
+			s.Note.Attempt.Recognized = true
 		})},
 		{"made, and not reported", anew(func(s *plan.State) { s.Make = plan.Succeeded })},
 		{"starting", slot(func(s *plan.State) { s.Destroyed, s.UUID, s.Replicas, s.Note = false, newUUID, 1, note(full, replaced) })},
@@ -211,8 +228,14 @@ func messages() []said {
 		})},
 		{"a set: the whole disk is awaited", anew(func(s *plan.State) {
 			pair(s, plan.OnDisk, 4)
-			s.Make, s.Found = plan.Succeeded, true
+			s.Make, s.Found, s.Proven = plan.Succeeded, true, true
+			s.Note.Attempt.Proven = newUUID
 			mate(s, func(m *plan.Mate) { m.Gone = true })
+		})},
+		{"a set: the note of another is gone", slot(func(s *plan.State) {
+			pair(s, plan.OnDisk, 4)
+			s.Match = &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW"}
+			mate(s, func(m *plan.Mate) { m.Claimed, m.Gone, m.Lost = false, true, true })
 		})},
 		{"a dead device, not confirmed", base(func(s *plan.State) { s.Up = false; pair(s, plan.OnMetadata, 5); mate(s, func(*plan.Mate) {}) })},
 		{"a dead device, not confirmed, and nothing moves any more", base(func(s *plan.State) {

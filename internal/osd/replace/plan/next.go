@@ -51,7 +51,11 @@ const (
 	Zap      Kind = "Zap"      // abandon: wipe the volumes that are left
 	Unzap    Kind = "Unzap"    // abandon: clear the Job that failed to
 	Unzapped Kind = "Unzapped" // abandon: note and tell that it failed to
-	Tell     Kind = "Tell"     // note and tell that the slot has another disk with OSDs on it
+	Tell     Kind = "Tell"     // note and tell why a disk that is there is not taken
+	Unname   Kind = "Unname"   // note that the name of a disk that was given up was taken away
+	Find     Kind = "Find"     // note which disk carries a new OSD that no attempt of ours has made
+	Prove    Kind = "Prove"    // have the node prove a new OSD that a look has found
+	Proof    Kind = "Proof"    // note that it has
 	Remove   Kind = "Remove"   // delete the Deployment of an id that Ceph does not have
 	Enlist   Kind = "Enlist"   // fence, mark and note another OSD of the set
 	Mourn    Kind = "Mourn"    // note that the OSD is down with its metadata device
@@ -75,6 +79,8 @@ type Action struct {
 	Blocked bool
 	// Mate is the other OSD that Enlist is about.
 	Mate int
+	// Told is what Tell notes, so that it is told once.
+	Told string
 }
 
 // Text is the message with the hint.
@@ -354,17 +360,17 @@ func (s State) slot() Action {
 	case s.Make == Stale:
 		return s.do(Unmake, making, "clearing the Job of an earlier replacement")
 	case s.Make != NoJob && (a == nil || a.Failed == ""):
-		return s.do(Failure, making, s.Trouble()+"; "+s.left())
-	case (s.Make == Failed || s.Make == Succeeded) && !s.another(a):
+		return s.do(Failure, making, s.Trouble()+"; "+s.left()+s.last())
+	case s.spent():
+		return s.givenUp(making)
+	case (s.Make == Failed || s.Make == Succeeded) && !s.another(a) && !s.insisted():
 		return s.failed(making, a)
 	case s.Make != NoJob:
 		return s.do(Unmake, making, "clearing the Job of the earlier attempt")
-	case s.taken() && s.Note.Told != s.Taken:
-		return s.do(Tell, phase, s.own())
 	case s.taken():
-		return s.block(phase, "NeedsOwnDisk", s.own(), "")
+		return s.tell(s.Taken, s.block(phase, "NeedsOwnDisk", s.own(), ""))
 	case s.Question != "":
-		return s.block(phase, "ReplacementNotClear", s.Question, s.naming())
+		return s.tell(s.Question, s.block(phase, "ReplacementNotClear", s.Question, s.naming()))
 	case s.Match == nil && len(s.Note.Disks) == 0 && len(s.Disks) > 0:
 		return s.do(Remember, phase, "noting which disks the node has")
 	case s.Match == nil && s.NodeProblem != "":
@@ -375,8 +381,12 @@ func (s State) slot() Action {
 			x.Hint = fmt.Sprintf("osd.rook.io/replace-abandon is only taken as yes-really-purge-osd-%d", s.ID)
 		}
 		return x
+	case s.lost() != "":
+		return s.block(phase, "SetNotWhole", fmt.Sprintf("%s is not used yet: %s of the set has a share of it too, and the note of its replacement is gone", s.attempt(a), s.lost()),
+			fmt.Sprintf("write the annotation %s of its Deployment again; or, to go on without it, delete its Deployment", spec.NoteAnnotation))
 	case s.Need > 0 && s.Match.Size > 0 && s.Match.Size < s.Need:
-		return s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.attempt(a), s.Match.Size, s.needs(), s.Need), "put a larger one in")
+		small := s.block(phase, "DiskTooSmall", fmt.Sprintf("%s has %d bytes, and %s needs %d", s.attempt(a), s.Match.Size, s.needs(), s.Need), "put a larger one in")
+		return s.tell(small.Message, small)
 	case s.Behind != "" && s.another(a):
 		return s.block(making, "SetNotWhole", fmt.Sprintf("the disk %s is the replacement (%s), and is not used yet: %s", s.attempt(a), s.Match.Proof, s.Behind), s.BehindHint)
 	case a == nil || s.another(a) || a.Failed != "":
@@ -385,6 +395,58 @@ func (s State) slot() Action {
 		return s.wait(making, "SetPreparing", "the new disk "+attempted(a)+" is prepared for one OSD after the other: "+s.turn())
 	}
 	return s.do(Make, making, "preparing "+s.Match.Device)
+}
+
+// tell notes and tells what a wait is about, once; then it waits.
+func (s State) tell(what string, wait Action) Action {
+	if len(what) > maxTold {
+		what = what[:maxTold]
+	}
+	if s.Note.Told == what {
+		return wait
+	}
+	a := s.do(Tell, wait.Phase, wait.Text())
+	a.Told = what
+	return a
+}
+
+// maxTold bounds what is kept of what was told, in bytes.
+const maxTold = 512
+
+// spent: the disk of the last attempt has failed so often that it is not tried again by
+// itself, and there is no other, nor anybody's word to try it once more.
+func (s State) spent() bool {
+	a := s.Note.Attempt
+	return a != nil && a.Failed != "" && a.Faults >= maxFaults && !a.renamed(s.With) && (s.Match == nil || a.on(*s.Match))
+}
+
+// insisted: it was given up, and the user has named it since.
+func (s State) insisted() bool {
+	a := s.Note.Attempt
+	return a != nil && a.Faults >= maxFaults && a.renamed(s.With)
+}
+
+// givenUp waits for another disk, or for the user's word.
+func (s State) givenUp(phase cephv1.OSDReplacementPhase) Action {
+	a := s.Note.Attempt
+	if a.With != "" && s.With == "" {
+		return s.do(Unname, phase, "noting that "+attempted(a)+" is not named any more")
+	}
+	again := "the same annotation tries this one again"
+	if a.With != "" {
+		again = "to try this one again, remove that annotation and set it anew"
+	}
+	return s.block(phase, "DiskFailed", fmt.Sprintf("%s on node %s has failed %d times and is not tried any more; the last time: %s; %s", attempted(a), s.Note.Node, a.Faults, a.Failed, s.left()),
+		fmt.Sprintf("put another disk in, which is taken by itself; or %s; %s", s.naming(), again))
+}
+
+// last says of a failure that it was the last on its disk.
+func (s State) last() string {
+	a := s.Note.Attempt
+	if a == nil || !s.Fault || a.Faults+1 < maxFaults {
+		return ""
+	}
+	return fmt.Sprintf("; that disk has failed %d times and is not tried any more: put another one in, or %s", a.Faults+1, s.naming())
 }
 
 // taken: a disk with other OSDs on it is where the new one would have to come, and nothing
@@ -476,7 +538,11 @@ func (s State) left() string {
 
 // failed waits for the next try on the same disk, or for another one.
 func (s State) failed(phase cephv1.OSDReplacementPhase, a *Attempt) Action {
-	return s.block(phase, "PrepareFailed", a.Failed+"; "+s.left(), fmt.Sprintf("it is tried again%s; if the disk is bad, pull it and put another one in: that is taken at once", when(s.RetryAt)))
+	count := ""
+	if a.Faults > 0 {
+		count = fmt.Sprintf("; it has failed %d times of %d", a.Faults, maxFaults)
+	}
+	return s.block(phase, "PrepareFailed", a.Failed+count+"; "+s.left(), fmt.Sprintf("it is tried again%s; if the disk is bad, pull it and put another one in: that is taken at once", when(s.RetryAt)))
 }
 
 // when the next try is due, for a person; "" where nobody knows.
@@ -508,15 +574,24 @@ func (s State) claimedAnew() Action {
 		return s.waitPods(phase)
 	case s.Make == Stale:
 		return s.do(Unmake, phase, "clearing the Job of an earlier replacement")
-	case s.Found && s.unmade() != "":
+	case s.Found && s.Proven && s.unmade() != "" && a != nil && a.Proven != s.UUID:
+		return s.do(Proof, phase, "noting that the node has proven the OSD")
+	case s.Found && s.Proven && s.unmade() != "":
 		return s.wait(phase, "SetPreparing", "the OSD is made, and starts when the whole disk is: "+s.unmade()+" is not made yet")
-	case s.Found:
+	case s.Found && s.Proven:
 		return s.do(Handover, phase, "the new disk carries the OSD: rebuilding its Deployment")
 	case s.Make == Ending:
 		return s.wait(phase, "Preparing", "an earlier Job is being cleared away")
-	case (s.Make == Failed || s.Make == Retry || s.Make == NoJob && s.New && !s.Up) && a != nil && a.Failed == "":
-		return s.do(Failure, phase, s.Trouble()+"; "+s.left())
-	case s.New && !s.Up && a != nil && (s.Make == Retry || s.Make == NoJob && a.Failed != "" || s.Make == Failed && s.Question == "" && s.another(a)):
+	case s.Found:
+		return s.prove(phase)
+	case (s.Make == Failed || s.Make == Retry || s.Make == NoJob && s.New && !s.Up) && a != nil && (a.Failed == "" || s.Unproven):
+		return s.do(Failure, phase, s.Trouble()+"; "+s.left()+s.last())
+	case a != nil && (a.Recognized || !s.New) && a.Unproven == s.UUID && s.Abandon != ConfirmedAbandon:
+		return s.block(phase, "NotProven", fmt.Sprintf("osd.%d (uuid %s) is not started: %s", s.ID, s.UUID, a.Failed),
+			fmt.Sprintf("it was not made by this replacement, or has run, so it is not taken back by itself: ceph osd destroy %d, and it is made anew on a disk that is proven or named", s.ID))
+	case s.New && !s.Up && s.spent():
+		return s.reclaim(phase, "so that another disk can have it")
+	case s.New && !s.Up && a != nil && !a.Recognized && (s.Make == Retry || s.Make == NoJob && a.Failed != "" || s.Make == Failed && s.Question == "" && s.another(a)):
 		return s.reclaim(phase, "for "+s.attempt(a))
 	case s.New && !s.Up && a != nil && a.Failed != "" && s.Abandon == ConfirmedAbandon:
 		return s.reclaim(phase, "to give it up")
@@ -525,6 +600,33 @@ func (s State) claimedAnew() Action {
 	}
 	return s.block(phase, "NewDiskNotFound", fmt.Sprintf("Ceph has the new uuid %s for osd.%d, and node %s has not reported a disk that carries it", s.UUID, s.ID, s.Note.Node),
 		"its disks are looked at again when they change, or when the annotation castellan.ceph.io/rescan of the CephCluster gets another value")
+}
+
+// prove is the way to the node's proof that an OSD which a look has found is whole. Its Job
+// has ended without a report, or another one has written over that: the tags on a disk are
+// written before mkfs, and say nothing of the key of a database. The same Job, run again,
+// changes nothing of an OSD that is made; it proves it, or says what is wrong.
+func (s State) prove(phase cephv1.OSDReplacementPhase) Action {
+	a := s.Note.Attempt
+	found := fmt.Sprintf("osd.%d (uuid %s) was found on a disk of node %s, and the node has not proven that it is whole", s.ID, s.UUID, s.Note.Node)
+	making := s.which(func(m Mate) bool { return m.Making })
+	switch {
+	case a == nil:
+		return s.do(Find, phase, "noting which disk carries the OSD")
+	case s.Abandon == ConfirmedAbandon && s.New && !s.Up:
+		return s.reclaim(phase, "to give it up")
+	case s.Make == Failed:
+		return s.block(phase, "NotProven", found+": "+s.problem(), fmt.Sprintf("it is asked again%s", when(s.RetryAt)))
+	case s.Make == Succeeded:
+		return s.wait(phase, "Proving", found+": its report is awaited")
+	case s.Make != NoJob:
+		return s.do(Unmake, phase, "clearing the Job that has left no proof")
+	case s.NodeProblem != "":
+		return s.block(phase, "NotProven", found+": "+s.NodeProblem, fmt.Sprintf("bring the node back; or, if it is gone for good, give the slot up: %s=%s", spec.AbandonAnnotation, spec.AbandonConfirmation(s.ID)))
+	case making != "":
+		return s.wait(phase, "Proving", found+": "+making+" is being made first")
+	}
+	return s.do(Prove, phase, "having the node prove the OSD that was found")
 }
 
 // reclaim destroys an id that was claimed and has never run. Ceph's own check wants all

@@ -38,8 +38,14 @@ func withDB(n *plan.Note)    { n.Record.DB = &prepare.Part{VG: "fast", LV: "db",
 func tried(n *plan.Note)     { n.Attempt = &plan.Attempt{Number: 1, Device: "/dev/sdx", Serial: "NEW"} }
 func failed(n *plan.Note)    { tried(n); n.Attempt.Failed = "mkfs failed" }
 func lost(n *plan.Note)      { failed(n); n.SlotLost = true }
-func replaced(n *plan.Note)  { n.Replaced = newUUID }
-func wasOut(n *plan.Note)    { n.Before.In, n.Before.Reweight = false, 0 }
+func worn(n *plan.Note)      { failed(n); n.Attempt.Faults, n.Attempt.With = 5, "/dev/disk/by-id/new" }
+func unproven(n *plan.Note)  { failed(n); n.Attempt.Unproven = newUUID }
+func recognized(n *plan.Note) {
+	tried(n)
+	n.Attempt.Recognized = true
+}
+func replaced(n *plan.Note) { n.Replaced = newUUID }
+func wasOut(n *plan.Note)   { n.Before.In, n.Before.Reweight = false, 0 }
 
 func settled(n *plan.Note) { n.CancelRefused, n.Disks = true, []string{"x"} }
 
@@ -134,6 +140,12 @@ func check(s plan.State, a plan.Action) error {
 		return all(need(!s.Exists || s.Destroyed, "destroyed"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Close == plan.NoJob, "the closing Job is gone"),
 			need(every(s, func(plan.Mate) bool { return false }), "no OSD is left on it"))
 	case plan.Claim, plan.Make:
+		if slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Lost }) && (s.Note.Set.Kind == plan.OnDisk || !s.Begun) {
+			return fmt.Errorf("%s while another's share is forgotten", a.Kind)
+		}
+		if spent(s) {
+			return fmt.Errorf("%s on a disk that was given up", a.Kind)
+		}
 		if at := s.Note.Attempt; s.Match == nil && s.Note.Set != nil && at != nil && (s.Note.Set.Kind == plan.OnMetadata || slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Made })) {
 			// The disk that was claimed before, on which others of the set may be.
 			s.Match, s.Question = &swap.Match{Device: at.Device, Serial: at.Serial}, ""
@@ -148,11 +160,11 @@ func check(s plan.State, a plan.Action) error {
 			need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need(s.Exists || s.Note.Attempt != nil, "a slot that was lost by us"),
 			need(a.Kind == plan.Claim || s.Note.Attempt != nil && s.Note.Attempt.Device == s.Match.Device && s.Note.Attempt.Serial == s.Match.Serial, "the claimed disk"))
 	case plan.Handover:
-		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID && s.UUID != zero, "a new uuid in Ceph's map"), need(s.Found, "found on a disk"),
+		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID && s.UUID != zero, "a new uuid in Ceph's map"), need(s.Found, "found on a disk"), need(s.Proven, "proven by the node"),
 			need(s.Replicas == 0 && len(s.Pods) == 0, "the old pod is gone"), need(s.Make != plan.Running, "the Job has ended"),
 			need(s.Note.Set == nil || s.Note.Set.Kind == plan.OnMetadata || !slices.ContainsFunc(s.Mates, func(m plan.Mate) bool { return m.Claimed && !m.Made }), "the whole disk is made"))
 	case plan.Failure:
-		return all(need(s.Make != plan.Running && s.Make != plan.Ending && s.Make != plan.Stale, "the Job has ended"), need(s.Note.Attempt == nil || s.Note.Attempt.Failed == "", "not noted yet"))
+		return all(need(s.Make != plan.Running && s.Make != plan.Ending && s.Make != plan.Stale, "the Job has ended"), need(s.Note.Attempt == nil || s.Note.Attempt.Failed == "" || s.Unproven, "not noted yet"))
 	case plan.Complete:
 		return all(need(s.Note.Replaced != "", "rebuilt"), need(s.Up && s.In, "up and in"), need(s.Make == plan.NoJob || s.Make == plan.Ending, "no Job is left"))
 	case plan.In, plan.Reweight:
@@ -160,9 +172,10 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Release:
 		return all(need(old && !s.Asked, "taken back"), need(s.Close == plan.NoJob, "no Job closes mappings"), need(!s.Ready, "no marks"), need(s.In || !s.Note.Before.In, "in as before"))
 	case plan.Reclaim:
-		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe || s.Void, "safe, or without data"), need(s.Note.Attempt != nil, "ours"), need(!s.Found, "on no disk"),
+		return all(need(s.Exists && s.New && !s.Up && s.UUID != s.Note.UUID, "never started"), need(s.Safety == plan.Safe || s.Void, "safe, or without data"), need(s.Note.Attempt != nil, "ours"), need(!s.Found || !s.Proven && s.Abandon == plan.ConfirmedAbandon, "on no disk"),
+			need(!s.Note.Attempt.Recognized || s.Abandon == plan.ConfirmedAbandon || s.Note.Attempt.Unproven != s.UUID, "made by us"),
 			need(s.Make != plan.Running && s.Make != plan.Ending && s.Replicas == 0 && len(s.Pods) == 0, "nobody works on it"),
-			need(s.Make == plan.Retry || s.Note.Attempt.Failed != "" && (s.Abandon == plan.ConfirmedAbandon || s.Make == plan.NoJob || s.Make == plan.Failed && s.Question == "" && s.Match != nil && s.Match.Serial != s.Note.Attempt.Serial), "the next try is due, or another disk is proven"))
+			need(s.Make == plan.Retry || spent(s) || s.Abandon == plan.ConfirmedAbandon || s.Note.Attempt.Failed != "" && (s.Abandon == plan.ConfirmedAbandon || s.Make == plan.NoJob || s.Make == plan.Failed && s.Question == "" && s.Match != nil && s.Match.Serial != s.Note.Attempt.Serial), "the next try is due, or another disk is proven"))
 	case plan.Purge:
 		return all(need(s.Exists && s.Destroyed, "destroyed"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Safety == plan.Safe || s.Void, "safe, or without data"), need(len(s.Pods) == 0 && s.Replicas == 0, "no pod"))
 	case plan.Unclosed:
@@ -172,7 +185,14 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Unzapped:
 		return all(need(!s.Exists && s.Abandon == plan.ConfirmedAbandon, "given up"), need(s.ZapUncounted && (s.Zap == plan.Failed || s.Zap == plan.Retry), "a failure that is not noted"))
 	case plan.Tell:
-		return all(need(s.Taken != "" && s.Note.Told != s.Taken, "news"), need(!s.Exists || s.Destroyed, "a free slot"), need(!s.Named, "nobody has decided"))
+		return all(need(a.Told != "" && a.Told != s.Note.Told, "news"), need(!s.Exists || s.Destroyed, "a free slot"), need(a.Told != s.Taken || !s.Named, "nobody has decided"))
+	case plan.Find, plan.Prove:
+		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID, "a new uuid in Ceph's map"), need(s.Found && !s.Proven, "found, and not proven"), need(s.Make == plan.NoJob || a.Kind == plan.Find, "no other Job"),
+			need(s.Make != plan.Running && s.Make != plan.Ending, "the Job has ended"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need((s.Note.Attempt == nil) == (a.Kind == plan.Find), "the disk is noted first"))
+	case plan.Unname:
+		return all(need(spent(s), "given up"), need(s.With == "" && s.Note.Attempt.With != "", "the name is gone"))
+	case plan.Proof:
+		return need(s.Found && s.Proven && s.Note.Attempt.Proven != s.UUID, "proven, and not noted")
 	case plan.Zap:
 		return all(need(!s.Exists, "purged"), need(s.Abandon == plan.ConfirmedAbandon, "confirmed"), need(s.Note.Record.DB != nil || s.Note.Record.WAL != nil || s.Note.Set != nil, "volumes"))
 	case plan.Remove:
@@ -183,6 +203,12 @@ func check(s plan.State, a plan.Action) error {
 		return need(s.Asked || !old, "asked")
 	}
 	return nil
+}
+
+// spent: the last disk has failed five times, nobody has named it since, and no other is there.
+func spent(s plan.State) bool {
+	a := s.Note.Attempt
+	return a != nil && a.Failed != "" && a.Faults >= 5 && (s.With == "" || s.With == a.With) && (s.Match == nil || s.Match.Serial == a.Serial)
 }
 
 // deadSet: nothing of the set runs, on a node that is well.
@@ -251,7 +277,8 @@ var (
 	in         = either(func(s *plan.State, v bool) { s.In = v })
 	answered   = either(func(s *plan.State, v bool) { s.Answered = v })
 	isNew      = either(func(s *plan.State, v bool) { s.New = v })
-	found      = either(func(s *plan.State, v bool) { s.Found = v })
+	found      = set([]int{0, 1, 2, 3}, func(s *plan.State, v int) { s.Found, s.Proven, s.Unproven = v == 1 || v == 2, v == 2, v == 3 })
+	with       = set([]string{"", "/dev/disk/by-id/new", "/dev/disk/by-id/newer"}, func(s *plan.State, v string) { s.With = v })
 	usage      = either(func(s *plan.State, v bool) { s.Usage = v })
 	stuck      = either(func(s *plan.State, v bool) { s.Stuck = v })
 	running    = set([]int32{0, 1}, func(s *plan.State, v int32) { s.Replicas = v })
@@ -307,6 +334,12 @@ func TestEveryState(t *testing.T) {
 			always(func(s *plan.State) { s.Answered = true }),
 			asked, inProgress, ready, fenced, noted(tried, failed, lost, settled), osd(gone, free), running, podsThere, closing, making, matched, question, disks, takenBy,
 		}},
+		{"slot, and the disk is given up", []field{
+			always(func(s *plan.State) {
+				s.Answered, s.Asked, s.InProgress, s.Fenced, s.Ready = true, true, true, true, true
+			}),
+			abandoned, noted(worn, func(n *plan.Note) { worn(n); n.Attempt.With = "" }), osd(gone, free, newOSD), isNew, unsure, running, making, found, matched, question, with,
+		}},
 		{"abandon", []field{
 			always(func(s *plan.State) {
 				s.Answered, s.Asked, s.InProgress, s.Fenced, s.Ready = true, true, true, true, true
@@ -314,7 +347,7 @@ func TestEveryState(t *testing.T) {
 			abandoned, noted(tried, failed, lost), osd(gone, free, oldOSD, newOSD), running, podsThere, closing, making, zapping, unsure, node,
 		}},
 		{"new disk", []field{
-			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, unsure, running, podsThere, making, found, matched,
+			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced, unproven, recognized), osd(gone, free, newOSD), isNew, up, in, unsure, running, podsThere, making, found, matched,
 		}},
 		{"new disk given up", []field{
 			always(func(s *plan.State) {
@@ -340,7 +373,7 @@ func TestEveryState(t *testing.T) {
 	t.Logf("%d states", count)
 	for _, k := range []plan.Kind{plan.Refuse, plan.Unrefuse, plan.Accept, plan.Adopt, plan.Fence, plan.Unready, plan.Begin, plan.Out, plan.Stop, plan.Halt, plan.Down, plan.Close,
 		plan.Unclose, plan.Destroy, plan.Show, plan.TooLate, plan.Remember, plan.Claim, plan.Make, plan.Failure, plan.Unmake, plan.Lost, plan.Reclaim, plan.Handover, plan.Complete,
-		plan.Drop, plan.In, plan.Reweight, plan.Release, plan.Purge, plan.Zap, plan.Unzap, plan.Remove, plan.Unclosed, plan.Unzapped, plan.Tell} {
+		plan.Drop, plan.In, plan.Reweight, plan.Release, plan.Purge, plan.Zap, plan.Unzap, plan.Remove, plan.Unclosed, plan.Unzapped, plan.Tell, plan.Unname, plan.Find, plan.Prove} {
 		if kinds[k] == 0 {
 			t.Errorf("no state leads to %s", k)
 		}
@@ -399,7 +432,7 @@ func (w *world) do(a plan.Action) {
 		n.Unzapped, s.ZapUncounted = n.Unzapped.Next("job"), false
 		s.Note = &n
 	case plan.Destroy, plan.Reclaim:
-		s.Destroyed, s.UUID, s.New, s.Up = true, zero, false, false
+		s.Destroyed, s.UUID, s.New, s.Up, s.Found, s.Proven, s.Unproven = true, zero, false, false, false, false, false
 		w.destroyed++
 	case plan.Show:
 		s.Ready, s.InProgress, s.Fenced = true, true, true
@@ -414,9 +447,9 @@ func (w *world) do(a plan.Action) {
 		if n.Attempt != nil {
 			number = n.Attempt.Number + 1
 		}
-		n.Attempt = &plan.Attempt{Number: number, Device: s.Match.Device, Serial: s.Match.Serial}
+		n.Attempt = &plan.Attempt{Number: number, Device: s.Match.Device, Serial: s.Match.Serial, With: s.With, Faults: n.Attempt.Counts(*s.Match, s.With)}
 		s.Note = &n
-	case plan.Make:
+	case plan.Make, plan.Prove:
 		s.Make = plan.Running
 	case plan.Failure:
 		t := plan.Attempt{Number: 1}
@@ -424,7 +457,21 @@ func (w *world) do(a plan.Action) {
 			t = *n.Attempt
 		}
 		t.Failed = a.Message
+		if s.Fault {
+			t.Faults++
+		}
+		if s.Unproven {
+			t.Unproven, s.Unproven = s.UUID, false
+		}
 		n.Attempt = &t
+		s.Note = &n
+	case plan.Unname:
+		t := *n.Attempt
+		t.With = ""
+		n.Attempt = &t
+		s.Note = &n
+	case plan.Tell:
+		n.Told = a.Told
 		s.Note = &n
 	case plan.Unmake:
 		s.Make = plan.Ending
@@ -495,10 +542,15 @@ func (w *world) pass(r *rand.Rand, failures *int) {
 	}
 	switch s.Make {
 	case plan.Running:
+		s.Fault = false
 		switch {
+		case s.UUID == newUUID && s.New: // the same Job again, after one that has not told
+			if s.Make, s.Proven = plan.Succeeded, s.Found && r.IntN(2) == 0; !s.Found {
+				s.Make, s.Unproven = plan.Failed, true
+			}
 		case *failures > 0 && r.IntN(2) == 0:
 			*failures--
-			s.Make = plan.Failed
+			s.Make, s.Fault = plan.Failed, true
 			switch r.IntN(3) {
 			case 0: // the rollback has taken the id out
 				s.Exists, s.Destroyed, s.UUID = false, false, ""
@@ -507,6 +559,7 @@ func (w *world) pass(r *rand.Rand, failures *int) {
 			}
 		default:
 			s.Make, s.Exists, s.Destroyed, s.UUID, s.New, s.Found = plan.Succeeded, true, false, newUUID, true, true
+			s.Proven = r.IntN(2) == 0
 		}
 	case plan.Failed, plan.Succeeded:
 		s.Make = plan.Retry
@@ -660,7 +713,7 @@ func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
 		{"no other disk", func(*plan.State) {}, plan.Wait, "PrepareFailed", "has never run"},
 		{"the same disk", func(s *plan.State) { s.Match = first }, plan.Wait, "PrepareFailed", "tried again at 00:10:00 UTC"},
 		{"another disk", func(s *plan.State) { s.Match = second }, plan.Reclaim, "Reclaim", "/dev/sdy (serial NEWER)"},
-		{"another disk, and the OSD turns out to be made", func(s *plan.State) { s.Match, s.Found = second, true }, plan.Handover, "Handover", ""},
+		{"another disk, and the OSD turns out to be made", func(s *plan.State) { s.Match, s.Found, s.Proven = second, true, true }, plan.Handover, "Handover", ""},
 		{"another disk, before the failure is noted", func(s *plan.State) { s.Match, s.Note = second, note(tried) }, plan.Failure, "Failure", "claimed by the failed attempt"},
 		{"another disk, and Ceph is not sure", func(s *plan.State) { s.Match, s.Safety = second, plan.Unknown }, plan.Wait, "NotSafeToDestroy", "never run"},
 		{"another disk, and PGs that wait for this OSD are not clean", func(s *plan.State) {
@@ -670,7 +723,8 @@ func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
 		{"the slot is given up while the Job runs", func(s *plan.State) { s.Abandon, s.Make = plan.ConfirmedAbandon, plan.Running }, plan.Wait, "Preparing", ""},
 		{"another disk, and the OSD has run", func(s *plan.State) { s.Match, s.New = second, false }, plan.Wait, "PrepareFailed", ""},
 		{"somebody has deleted the Job before the failure was noted", func(s *plan.State) { s.Make, s.Note = plan.NoJob, note(tried) }, plan.Failure, "Failure", "its Job was deleted before it had ended"},
-		{"the same, and the OSD turns out to be made", func(s *plan.State) { s.Make, s.Note, s.Found = plan.NoJob, note(tried), true }, plan.Handover, "Handover", ""},
+		{"the same, and the OSD turns out to be made", func(s *plan.State) { s.Make, s.Note, s.Found = plan.NoJob, note(tried), true }, plan.Prove, "Prove", ""},
+		{"the same, and the node proves it", func(s *plan.State) { s.Make, s.Note, s.Found, s.Proven = plan.NoJob, note(tried), true, true }, plan.Handover, "Handover", ""},
 		{"somebody has deleted the Job", func(s *plan.State) { s.Make = plan.NoJob }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
 		{"the next try is due", func(s *plan.State) { s.Make = plan.Retry }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
 	} {
@@ -681,6 +735,176 @@ func TestAnotherDiskAfterAFailedPreparation(t *testing.T) {
 		if a.Kind != c.kind || a.Reason != c.reason || !strings.Contains(a.Text(), c.has) || strings.Contains(a.Text(), "as it was: destroyed") {
 			t.Errorf("%s: %+v", c.name, a)
 		}
+	}
+}
+
+// A disk on which every attempt claims the id and fails is given up after five; another disk
+// is taken by itself, and the same one when the user names it.
+func TestADiskThatAlwaysFails(t *testing.T) {
+	w := newWorld()
+	w.s.Destroyed, w.s.UUID, w.s.Up, w.s.In, w.s.Replicas, w.s.Ready, w.s.InProgress, w.s.Fenced, w.s.Note = true, zero, false, false, 0, true, true, true, note()
+	w.s.Safety, w.s.Disks = plan.Safe, []string{"x"}
+	first := &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW", Proof: "slot"}
+	w.s.Match = first
+	destroyed, claims := 0, 0
+	// run plays until nothing moves any more; every Job fails when the id is claimed.
+	run := func(fault bool) plan.Action {
+		t.Helper()
+		for range 400 {
+			a := plan.Next(w.s)
+			if err := check(w.s, a); err != nil {
+				t.Fatal(err)
+			}
+			if a.Kind == plan.Wait && a.Reason != "Preparing" && a.Reason != "PrepareFailed" {
+				return a
+			}
+			if a.Kind == plan.Failure && strings.Contains(a.Message, "not tried any more") != (fault && w.s.Note.Attempt.Faults == 4) {
+				t.Errorf("told of failure %d: %s", w.s.Note.Attempt.Faults+1, a.Message)
+			}
+			w.do(a)
+			switch {
+			case a.Kind == plan.Reclaim:
+				destroyed++
+			case a.Kind == plan.Claim:
+				claims++
+			case w.s.Make == plan.Running:
+				w.s.Make, w.s.Fault, w.s.MakeProblem = plan.Failed, fault, "PrepareFailed: mkfs: Input/output error"
+				w.s.Destroyed, w.s.UUID, w.s.New = false, newUUID, true
+			case w.s.Make == plan.Failed && a.Kind == plan.Wait:
+				w.s.Make = plan.Retry
+			case w.s.Make == plan.Ending:
+				w.s.Make = plan.NoJob
+			}
+		}
+		return plan.Action{}
+	}
+	a := run(true)
+	if a.Reason != "DiskFailed" || !a.Blocked || claims != 5 || destroyed != 5 || !w.s.Destroyed {
+		t.Fatalf("after %d claims and %d times destroyed again: %+v", claims, destroyed, a)
+	}
+	for _, want := range []string{"/dev/sdx (serial NEW)", "node n1", "Input/output error", "put another disk in", "osd.rook.io/replace-with=", "tries this one again"} {
+		if !strings.Contains(a.Text(), want) {
+			t.Errorf("%q is not in: %s", want, a.Text())
+		}
+	}
+	for what, change := range map[string]func(*plan.State){
+		"the disk is pulled":             func(s *plan.State) { s.Match = nil },
+		"the same disk has another name": func(s *plan.State) { s.Match = &swap.Match{OSD: 5, Device: "/dev/sdz", Serial: "NEW"} },
+		"its Job was deleted":            func(s *plan.State) { s.Make = plan.NoJob },
+		"its Job is old":                 func(s *plan.State) { s.Make = plan.Retry },
+		"nothing is clear":               func(s *plan.State) { s.Question = "which?" },
+		"the id was lost":                func(s *plan.State) { n := *s.Note; n.SlotLost = true; s.Note, s.Exists = &n, false },
+	} {
+		s := w.s
+		change(&s)
+		if a := plan.Next(s); a.Reason != "DiskFailed" {
+			t.Errorf("%s: %+v", what, a)
+		}
+	}
+	// The user names it: five times more, and no sixth by the same word.
+	w.s.With, claims = "/dev/disk/by-id/new", 0
+	if a = run(true); a.Reason != "DiskFailed" || claims != 5 || !strings.Contains(a.Text(), "remove that annotation and set it anew") {
+		t.Fatalf("after %d claims: %+v", claims, a)
+	}
+	w.s.With, claims = "", 0
+	if a = run(true); a.Reason != "DiskFailed" || claims != 0 || w.s.Note.Attempt.With != "" {
+		t.Fatalf("the name is taken away: %d claims, %+v", claims, a)
+	}
+	w.s.With = "/dev/disk/by-id/new"
+	if a = run(true); a.Reason != "DiskFailed" || claims != 5 {
+		t.Fatalf("named once more: %d claims, %+v", claims, a)
+	}
+	// Another disk is taken by itself, and begins anew.
+	w.s.With, w.s.Match = "", &swap.Match{OSD: 5, Device: "/dev/sdy", Serial: "NEWER", Proof: "slot"}
+	if a := plan.Next(w.s); a.Kind != plan.Unmake && a.Kind != plan.Claim {
+		t.Fatalf("another disk: %+v", a)
+	}
+	claims = 0
+	if a = run(true); a.Reason != "DiskFailed" || claims != 5 || !strings.Contains(a.Text(), "NEWER") {
+		t.Fatalf("the other disk, after %d claims: %+v", claims, a)
+	}
+	// What is not the disk's doing has no end.
+	w.s.Match, claims = first, 0
+	if a = run(false); a.Kind != "" || claims < 20 || w.s.Note.Attempt.Faults != 0 {
+		t.Fatalf("failures that are not the disk's: %d claims, %+v", claims, a)
+	}
+}
+
+// An OSD that a look has found, and the node has not proven, is proven first: by the same Job,
+// run again. An id that this finds claimed and not whole is taken back, and the disk made anew.
+func TestWhatAJobWithoutAReportHasLeft(t *testing.T) {
+	base := func(change func(*plan.State)) plan.State {
+		s := plan.State{ID: 5, Answered: true, Exists: true, New: true, UUID: newUUID, Asked: true, InProgress: true, Fenced: true, Ready: true, Note: note(tried), Safety: plan.Safe, Found: true,
+			FoundOn: &swap.Match{Device: "/dev/sdx", Serial: "NEW"}, RetryAt: time.Unix(600, 0), Match: &swap.Match{OSD: 5, Device: "/dev/sdx", Serial: "NEW"}}
+		change(&s)
+		return s
+	}
+	noted := func(s *plan.State) { s.Found, s.Note = false, note(unproven) }
+	for _, c := range []struct {
+		name        string
+		change      func(*plan.State)
+		kind        plan.Kind
+		reason, has string
+	}{
+		{"its Job is gone", func(*plan.State) {}, plan.Prove, "Prove", ""},
+		{"its Job has failed", func(s *plan.State) {
+			s.Make, s.MakeProblem = plan.Failed, "its Job has ended without a report of this attempt"
+		}, plan.Wait, "NotProven", "asked again at 00:10:00 UTC"},
+		{"the next try is due", func(s *plan.State) { s.Make = plan.Retry }, plan.Unmake, "Unmake", ""},
+		{"its Job has ended well", func(s *plan.State) { s.Make = plan.Succeeded }, plan.Wait, "Proving", "report is awaited"},
+		{"it runs", func(s *plan.State) { s.Make = plan.Running }, plan.Wait, "Preparing", ""},
+		{"the node is gone", func(s *plan.State) { s.NodeProblem = "node n1 does not exist" }, plan.Wait, "NotProven", "yes-really-purge-osd-5"},
+		{"the node is gone, and the slot given up", func(s *plan.State) { s.NodeProblem, s.Abandon = "node n1 does not exist", plan.ConfirmedAbandon }, plan.Reclaim, "Reclaim", "give it up"},
+		{"it has failed before", func(s *plan.State) { s.Note = note(failed) }, plan.Prove, "Prove", ""},
+		{"no attempt is known", func(s *plan.State) { s.Note = note() }, plan.Find, "Find", ""},
+		{"proven", func(s *plan.State) { s.Make, s.Proven = plan.Succeeded, true }, plan.Handover, "Handover", ""},
+		{"claimed and not whole", func(s *plan.State) {
+			s.Make, s.Found, s.Unproven, s.MakeProblem = plan.Failed, false, true, "SlotClaimed: osd.5 is claimed"
+		}, plan.Failure, "Failure", "SlotClaimed"},
+		{"the same, when a failure was noted before", func(s *plan.State) { s.Make, s.Found, s.Unproven, s.Note = plan.Failed, false, true, note(failed) }, plan.Failure, "Failure", ""},
+		{"claimed and not whole, noted", func(s *plan.State) { noted(s); s.Make = plan.Failed }, plan.Wait, "PrepareFailed", "claimed by the failed attempt"},
+		{"claimed and not whole, and the next try is due", func(s *plan.State) { noted(s); s.Make = plan.Retry }, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
+		{"claimed and not whole, and its Job is gone", noted, plan.Reclaim, "Reclaim", "the next attempt on /dev/sdx"},
+		{"taken back", func(s *plan.State) { noted(s); s.Make, s.Destroyed, s.UUID, s.New = plan.Retry, true, zero, false }, plan.Unmake, "Unmake", ""},
+		{"taken back, and the Job cleared", func(s *plan.State) { noted(s); s.Destroyed, s.UUID, s.New = true, zero, false }, plan.Claim, "Claim", ""},
+		{"not whole, and it has run", func(s *plan.State) { noted(s); s.New = false }, plan.Wait, "NotProven", "ceph osd destroy 5"},
+		{"not whole, and made by somebody else", func(s *plan.State) { noted(s); s.Note.Attempt.Recognized = true }, plan.Wait, "NotProven", "ceph osd destroy 5"},
+		{"the same, given up", func(s *plan.State) { noted(s); s.Note.Attempt.Recognized, s.Abandon = true, plan.ConfirmedAbandon }, plan.Reclaim, "Reclaim", "give it up"},
+	} {
+		s := base(c.change)
+		a := plan.Next(s)
+		if err := check(s, a); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if a.Kind != c.kind || a.Reason != c.reason || !strings.Contains(a.Text(), c.has) {
+			t.Errorf("%s: %+v", c.name, a)
+		}
+	}
+}
+
+// What keeps a disk from being taken is told once.
+func TestWhatIsNotClearIsToldOnce(t *testing.T) {
+	s := plan.State{ID: 5, Answered: true, Exists: true, Destroyed: true, UUID: zero, Asked: true, InProgress: true, Fenced: true, Ready: true, Note: note(settled), Question: strings.Repeat("which of these? ", 60)}
+	w := &world{s: s}
+	a := plan.Next(w.s)
+	if a.Kind != plan.Tell || !strings.Contains(a.Message, "which of these?") || !strings.Contains(a.Message, "osd.rook.io/replace-with=") {
+		t.Fatalf("%+v", a)
+	}
+	w.do(a)
+	if a = plan.Next(w.s); a.Kind != plan.Wait || a.Reason != "ReplacementNotClear" {
+		t.Fatalf("told, and then %+v", a)
+	}
+	w.s.Question = "another question"
+	if a = plan.Next(w.s); a.Kind != plan.Tell {
+		t.Errorf("another question: %+v", a)
+	}
+	w.s.Question, w.s.Match, w.s.Need = "", &swap.Match{Device: "/dev/sdx", Size: 1}, 2
+	if a = plan.Next(w.s); a.Kind != plan.Tell || !strings.Contains(a.Message, "has 1 bytes") {
+		t.Errorf("too small: %+v", a)
+	}
+	w.do(a)
+	if a = plan.Next(w.s); a.Reason != "DiskTooSmall" {
+		t.Errorf("too small, and told: %+v", a)
 	}
 }
 
@@ -707,7 +931,7 @@ func TestWaitsNameTheBlocker(t *testing.T) {
 		{base(func(s *plan.State) { s.Answered, s.Silence = false, "timed out" }), cephv1.OSDReplacementDraining, "CephSilent", "timed out"},
 		{base(func(s *plan.State) { s.Replicas, s.Pods, s.PodsHint = 0, []string{"p1"}, "node n1 does not answer" }), cephv1.OSDReplacementDestroying, "PodsNotGone", "node n1 does not answer"},
 		{free(func(*plan.State) {}), cephv1.OSDReplacementReadyForSwap, "AwaitingSwap", "serial OLD, /dev/sdb on node n1"},
-		{free(func(s *plan.State) { s.Question = "two disks could be meant" }), cephv1.OSDReplacementReadyForSwap, "ReplacementNotClear", "osd.rook.io/replace-with="},
+		{free(func(s *plan.State) { s.Question, s.Note.Told = "two disks could be meant", "two disks could be meant" }), cephv1.OSDReplacementReadyForSwap, "ReplacementNotClear", "osd.rook.io/replace-with="},
 		{free(func(s *plan.State) { s.Note, s.Make = note(failed), plan.Failed }), cephv1.OSDReplacementProvisioning, "PrepareFailed", "mkfs failed"},
 	} {
 		a := plan.Next(c.s)

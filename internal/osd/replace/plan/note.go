@@ -46,7 +46,7 @@ type Note struct {
 	// volumes; nil before one has failed.
 	Unclosed *Failures `json:"unclosed,omitempty"`
 	Unzapped *Failures `json:"unzapped,omitempty"`
-	// Told is what the user has been told of a slot that another disk is in.
+	// Told is what the user has been told last of a disk that is not taken.
 	Told string `json:"told,omitempty"`
 	// CancelRefused: the user has been told that it is too late to cancel.
 	CancelRefused bool `json:"cancelRefused,omitempty"`
@@ -112,12 +112,48 @@ type Attempt struct {
 	// VG is the volume group whose place the one on this metadata device takes, for an OSD
 	// that joins others there: theirs. "" for its own.
 	VG string `json:"vg,omitempty"`
+	// With is how the user had named the disk when it was claimed; "" where nobody had.
+	With string `json:"with,omitempty"`
+	// Faults is how many attempts on this disk have failed in a row through the disk, as far
+	// as the node can tell, after they had changed something. What keeps an attempt from
+	// beginning, or from telling, does not count.
+	Faults int `json:"faults,omitempty"`
+	// Recognized: no attempt of ours is known, and the disk was found with the new OSD on it.
+	Recognized bool `json:"recognized,omitempty"`
 	// Failed is why it did not; empty while it is not known.
 	Failed string `json:"failed,omitempty"`
 	// Unproven is the uuid by which the failed attempt has claimed the id, where the node
 	// says that the OSD is not whole: that a look finds it on a disk is no proof then.
 	Unproven string `json:"unproven,omitempty"`
+	// Proven is the uuid of the new OSD, once the node has proven that it is whole, where its
+	// Deployment has to wait for others: the node's report may be another's by then.
+	Proven string `json:"proven,omitempty"`
 }
+
+// maxFaults is how many attempts on one disk may fail through the disk before it is given
+// up. With the pauses between them that takes eight minutes, which is longer than what
+// passes by itself; each of them changes Ceph's map.
+const maxFaults = 5
+
+// Counts gives the number of faults that an attempt on a disk begins with: those of the
+// last one, if that was on the same disk and nobody has asked for it anew.
+func (a *Attempt) Counts(m swap.Match, with string) int {
+	if a == nil || !a.on(m) || a.renamed(with) {
+		return 0
+	}
+	return a.Faults
+}
+
+// on reports whether a disk is that of the attempt, also when it has another name by now.
+func (a *Attempt) on(m swap.Match) bool {
+	if a.Serial != "" {
+		return a.Serial == m.Serial
+	}
+	return m.Serial == "" && a.Device == m.Device
+}
+
+// renamed reports whether the user has named the disk since the attempt, or in another way.
+func (a *Attempt) renamed(with string) bool { return with != "" && with != a.With }
 
 // Encode gives the note as the value of its annotation.
 func (n Note) Encode() string {

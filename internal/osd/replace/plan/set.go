@@ -89,6 +89,8 @@ type Mate struct {
 	Free bool
 	// Made: there is a new OSD under its id, found on a disk.
 	Made bool
+	// Lost: it is destroyed and not made anew, its Deployment is there, and its note is not.
+	Lost bool
 }
 
 func (m Mate) String() string { return fmt.Sprintf("osd.%d", m.ID) }
@@ -262,6 +264,16 @@ func (s State) turn() string {
 		}
 	}
 	return ""
+}
+
+// lost are the others that have a share of the new disk, or of the new metadata device, as
+// long as there is none on it, and whose notes are gone: made without them, the rest would
+// take what is theirs.
+func (s State) lost() string {
+	if s.kind() == OnMetadata && s.Begun {
+		return ""
+	}
+	return s.which(func(m Mate) bool { return m.Lost })
 }
 
 // sameDisk reports whether two attempts are about one disk.

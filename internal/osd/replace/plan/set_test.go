@@ -60,6 +60,7 @@ func mates() field {
 		m(func(m *plan.Mate) { m.Gone, m.Stopped, m.Attempt, m.Made = true, true, attempt, true }),
 		m(func(m *plan.Mate) { m.Gone, m.Claimed, m.Made = true, false, true }),
 		m(func(m *plan.Mate) { m.Gone, m.Claimed = true, false }),
+		m(func(m *plan.Mate) { m.Gone, m.Claimed, m.Lost = true, false, true }),
 	}, func(s *plan.State, v []plan.Mate) { s.Mates = v })
 }
 

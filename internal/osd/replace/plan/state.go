@@ -163,8 +163,20 @@ type State struct {
 	Question string
 	// Disks that the node has reported when it was asked about this slot.
 	Disks []string
-	// Found: the node has reported a disk with the uuid that Ceph has for this id.
+	// Found: the node has reported a disk with the uuid that Ceph has for this id, and has not
+	// called that OSD unfinished.
 	Found bool
+	// FoundOn is that disk, for an OSD that no attempt of ours is known of.
+	FoundOn *swap.Match
+	// Proven: the node has proven that this OSD is whole and all its parts are its own. That
+	// a look finds it says only that it has been tagged.
+	Proven bool
+	// Unproven: the node says that it is not, and the note does not have it yet.
+	Unproven bool
+	// Fault: the last attempt has failed through its disk, after it had changed something.
+	Fault bool
+	// With is how the user names the new disk, "" where nobody does.
+	With string
 	// Need is the least size of the new disk in bytes, 0 where that is left to the node.
 	Need uint64
 	// Named: the user has named the new disk.
