@@ -64,8 +64,13 @@ type cluster struct {
 // which is left running: a part of a test can so be run again and again.
 func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	t.Helper()
+	return startWith(t, name, testlab.Options{Nodes: nodes, Disks: 1}, more...)
+}
+
+// startWith is start for a lab that may have other disks.
+func startWith(t *testing.T, name string, opts testlab.Options, more ...string) *cluster {
+	t.Helper()
 	loadOperator(t)
-	opts := testlab.Options{Nodes: nodes, Disks: 1}
 	var lab *testlab.Lab
 	if os.Getenv(labstate.EnvName) != "" {
 		lab = testlab.Start(t, opts)
@@ -74,7 +79,7 @@ func start(t *testing.T, name string, nodes int, more ...string) *cluster {
 	}
 	c := &cluster{lab: lab, ceph: ceph.Lab{
 		Kubeconfig: lab.Kubeconfig, Deploy: filepath.Join(repository, "deploy"),
-		OSDs: nodes + len(more), Out: lineWriter{t}, Begun: time.Now(),
+		OSDs: opts.Nodes + len(more), Out: lineWriter{t}, Begun: time.Now(),
 	}}
 	var err error
 	if c.dyn, err = dynamic.NewForConfig(lab.Config()); err != nil {
@@ -220,8 +225,12 @@ func (s *state) condition(kind string) (status, message string) {
 }
 
 func (c *cluster) state(ctx context.Context) (state, error) {
+	return c.stateOf(ctx, ceph.Namespace, "rook-ceph")
+}
+
+func (c *cluster) stateOf(ctx context.Context, namespace, name string) (state, error) {
 	var s state
-	u, err := c.dyn.Resource(clusters).Namespace(ceph.Namespace).Get(ctx, "rook-ceph", metav1.GetOptions{})
+	u, err := c.dyn.Resource(clusters).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return s, err
 	}

@@ -54,6 +54,7 @@ type cephSeen struct {
 // Moments of a replacement, in the order in which they come when nothing goes wrong.
 const (
 	asked      = "asked"
+	turn       = "turn"
 	accepted   = "accepted"
 	out        = "out"
 	safe       = "safe-to-destroy"
@@ -87,7 +88,7 @@ type step struct {
 
 var steps = [...]step{
 	{"accepted", after(asked), accepted, 2 * time.Second},
-	{"out", after(asked), out, 2 * time.Second},
+	{"out", after(turn), out, 2 * time.Second},
 	{"drained (Ceph)", after(out), safe, 0},
 	{"stopped", after(safe), stopped, 2 * time.Second},
 	{"pod gone (Kubernetes)", after(stopped), podGone, 0},
@@ -206,7 +207,14 @@ func (f *follower) mark(id int, what string, at time.Time) {
 func (f *follower) begin(o osd, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.moments[o.id], f.uuid[o.id] = map[string]time.Time{asked: at}, o.uuid
+	f.moments[o.id], f.uuid[o.id] = map[string]time.Time{asked: at, turn: at}, o.uuid
+}
+
+// turn says that an OSD had to wait until another one was up and in again.
+func (f *follower) turn(id, other int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.moments[id][turn] = f.moments[other][upAndIn]
 }
 
 // state takes what Ceph says.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -127,30 +128,26 @@ func testSpecEdits(t *testing.T, c *cluster) {
 		measured(t, "spec-edit/option-"+e.name, time.Since(begun))
 	}
 	before := c.objects(t, wish)
-	for _, e := range []struct{ field, wrong, right string }{
-		{"spec.mon.count", `{"spec":{"mon":{"count":4}}}`, `{"spec":{"mon":{"count":3}}}`},
-		{"deviceFilter", `{"spec":{"storage":{"deviceFilter":"sd["}}}`, `{"spec":{"storage":{"deviceFilter":null}}}`},
-		{"node9", `{"spec":{"storage":{"useAllNodes":false,"nodes":[{"name":"node9"},{"name":"node1"},{"name":"node2"},{"name":"node3"}]}}}`,
+	for _, e := range []struct{ name, field, wrong, right string }{
+		{"mon-count-2", "spec.mon.count", `{"spec":{"mon":{"count":2}}}`, `{"spec":{"mon":{"count":3}}}`},
+		{"mon-count-4", "spec.mon.count", `{"spec":{"mon":{"count":4}}}`, `{"spec":{"mon":{"count":3}}}`},
+		{"no-regexp", "deviceFilter", `{"spec":{"storage":{"deviceFilter":"sd["}}}`, `{"spec":{"storage":{"deviceFilter":null}}}`},
+		{"no-such-node", "node9", `{"spec":{"storage":{"useAllNodes":false,"nodes":[{"name":"node9"},{"name":"node1"},{"name":"node2"},{"name":"node3"}]}}}`,
 			`{"spec":{"storage":{"useAllNodes":true,"nodes":null}}}`},
+		{"unknown-key", "spec.storage.config[osdsPerDisk]", `{"spec":{"storage":{"config":{"osdsPerDisk":"2"}}}}`, `{"spec":{"storage":{"config":null}}}`},
+		{"no-such-device", "/dev/nowhere", `{"spec":{"storage":{"useAllDevices":false,"devices":[{"name":"/dev/nowhere"}]}}}`,
+			`{"spec":{"storage":{"useAllDevices":true,"devices":null}}}`},
 	} {
 		begun := time.Now()
 		c.patch(t, e.wrong)
 		testlab.Until(t, long, "a condition names "+e.field, func(ctx context.Context) error {
-			s, err := c.state(ctx)
-			if err != nil {
-				return err
-			}
-			for _, cond := range s.Status.Conditions {
-				if cond.Status == "False" && strings.Contains(cond.Message, e.field) {
-					return nil
-				}
-			}
-			return errors.New("none does")
+			return c.complains(ctx, ceph.Namespace, "rook-ceph", e.field)
 		})
-		measured(t, "bad-spec/"+e.field+"-is-named", time.Since(begun))
+		measured(t, "bad-spec/"+e.name+"-is-named", time.Since(begun))
 		c.patch(t, e.right)
 		testlab.Until(t, long, "the cluster is Ready", c.ready)
 	}
+	c.others(t)
 	c.untilHealthy(t, long, c.ceph.OSDs)
 	// The CephCluster itself has another generation, and conditions.
 	after := c.objects(t, wish)
@@ -160,6 +157,63 @@ func testSpecEdits(t *testing.T, c *cluster) {
 	if diff := changes(daemonsOf(before), daemonsOf(after)); len(diff) > 0 {
 		t.Errorf("specs that cannot be have changed:\n%s", strings.Join(diff, "\n"))
 	}
+}
+
+// complains is nil when a condition of the CephCluster says what is wrong with it.
+func (c *cluster) complains(ctx context.Context, namespace, name, what string) error {
+	s, err := c.stateOf(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	for _, cond := range s.Status.Conditions {
+		if cond.Status == "False" && strings.Contains(cond.Message, what) {
+			return nil
+		}
+	}
+	return errors.New("none does")
+}
+
+// others makes CephClusters that cannot be beside the one that runs: nothing is made for
+// them, and they can be deleted.
+func (c *cluster) others(t *testing.T) {
+	t.Helper()
+	const elsewhere = "elsewhere"
+	c.lab.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+elsewhere+"}}")
+	first, err := c.dyn.Resource(clusters).Namespace(ceph.Namespace).Get(t.Context(), "rook-ceph", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []struct{ name, namespace, dataDir, told string }{
+		{"second-in-the-namespace", ceph.Namespace, "/var/lib/rook", "rook-ceph came first"},
+		{"forbidden-directory", elsewhere, "/etc/ceph", "spec.dataDirHostPath"},
+		{"directory-of-another-cluster", elsewhere, "/var/lib/rook", "spec.dataDirHostPath"},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": first.GetAPIVersion(), "kind": first.GetKind(), "spec": first.DeepCopy().Object["spec"],
+			"metadata": map[string]any{"name": e.name, "namespace": e.namespace},
+		}}
+		if err := unstructured.SetNestedField(u.Object, e.dataDir, "spec", "dataDirHostPath"); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if _, err := c.dyn.Resource(clusters).Namespace(e.namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testlab.Until(t, long, "a condition says "+e.told, func(ctx context.Context) error { return c.complains(ctx, e.namespace, e.name, e.told) })
+		measured(t, "bad-spec/"+e.name+"-is-told", time.Since(begun))
+		if n := len(c.daemons(t, elsewhere)); n != 0 {
+			t.Errorf("%s: %d Deployments and Jobs were made for it", e.name, n)
+		}
+		begun = time.Now()
+		c.lab.MustKubectl(t, "-n", e.namespace, "delete", "cephcluster", e.name, "--timeout=60s")
+		measured(t, "bad-spec/"+e.name+"-deleted", time.Since(begun))
+	}
+}
+
+// daemons are the names of the Deployments and Jobs in a namespace.
+func (c *cluster) daemons(t *testing.T, namespace string) []string {
+	t.Helper()
+	return strings.Fields(c.lab.MustKubectl(t, "-n", namespace, "get", "deployments,jobs", "-o", "name"))
 }
 
 // daemonsOf are the Deployments, Services and pods of daemons.
@@ -332,7 +386,7 @@ func (c *cluster) nothingLeft(t *testing.T) {
 // the word that destroys it.
 func TestDeletion(t *testing.T) {
 	t.Run("without confirmation", func(t *testing.T) {
-		c := deletable(t, "e2ekeep")
+		c := deletable(t, "e2ekeep", "10Gi")
 		before := c.disks(t)
 		pool := "{apiVersion: ceph.rook.io/v1, kind: CephBlockPool, metadata: {name: needed, namespace: rook-ceph}, spec: {failureDomain: host, replicated: {size: 3}}}"
 		c.lab.Apply(t, pool)
@@ -372,15 +426,14 @@ func TestDeletion(t *testing.T) {
 		}
 	})
 	t.Run("yes-really-destroy-data", func(t *testing.T) {
-		c := deletable(t, "e2edestroy")
-		c.patch(t, `{"spec":{"cleanupPolicy":{"confirmation":"yes-really-destroy-data"}}}`)
-		begun := time.Now()
-		c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", "rook-ceph", "--wait=false")
-		c.gone(t)
-		measured(t, "deletion/with-confirmation", time.Since(begun))
-		c.nothingLeft(t)
-		measured(t, "deletion/until-nothing-is-left", time.Since(begun))
-		c.clean(t)
+		c := deletable(t, "e2edestroy", "10Gi")
+		if c.unwiped(t, false) == nil {
+			t.Fatal("no disk has anything of an OSD at its ends or where copies of the label are: the search would show nothing")
+		}
+		c.destroy(t, `{"confirmation":"yes-really-destroy-data"}`, "deletion/with-confirmation")
+		if err := c.unwiped(t, false); err != nil {
+			t.Error(err)
+		}
 		// What has been cleaned can be used again at once.
 		ctx, cancel := context.WithTimeout(t.Context(), 2*long)
 		defer cancel()
@@ -391,6 +444,103 @@ func TestDeletion(t *testing.T) {
 		}
 		c.searchSecrets(t)
 	})
+	t.Run("every byte overwritten", func(t *testing.T) {
+		// Small disks, as each byte of them is written and read.
+		c := deletable(t, "e2ewipe", "6Gi")
+		if c.unwiped(t, true) == nil {
+			t.Fatal("no disk has a byte that is not zero: the search would show nothing")
+		}
+		c.destroy(t, `{"confirmation":"yes-really-destroy-data","sanitizeDisks":{"method":"complete","dataSource":"zero","iteration":1}}`, "deletion/every-byte-overwritten")
+		if err := c.unwiped(t, true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// destroy deletes the cluster with a cleanupPolicy that destroys its data, and fails the
+// test when anything is left of it.
+func (c *cluster) destroy(t *testing.T, policy, name string) {
+	t.Helper()
+	c.patch(t, `{"spec":{"cleanupPolicy":`+policy+`}}`)
+	begun := time.Now()
+	c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", "rook-ceph", "--wait=false")
+	c.gone(t)
+	measured(t, name, time.Since(begun))
+	c.nothingLeft(t)
+	measured(t, name+"/until-nothing-is-left", time.Since(begun))
+	c.remains(t)
+	c.clean(t)
+}
+
+// remains prints all that the namespace and the hosts hold, of whatever kind.
+func (c *cluster) remains(t *testing.T) {
+	t.Helper()
+	kinds := strings.Fields(c.lab.MustKubectl(t, "api-resources", "--verbs=list", "--namespaced", "-o", "name"))
+	kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "events" || k == "events.events.k8s.io" })
+	names := strings.Fields(c.lab.MustKubectl(t, "-n", ceph.Namespace, "get", strings.Join(kinds, ","), "-o", "name"))
+	slices.Sort(names)
+	t.Logf("left in the namespace: %s", strings.Join(slices.Compact(names), " "))
+	for _, n := range c.lab.Status(t).Nodes {
+		r, err := c.lab.Exec(t.Context(), n.Name, "find", "/var/lib/rook", "/run/ceph", "/var/lib/ceph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("left on %s: %s", n.Name, strings.Join(strings.Fields(r.Stdout+r.Stderr), " "))
+	}
+}
+
+// unwiped is an error where a disk has bytes that are not zero: of all, or of the
+// 16 MiB at each end and the places of further copies of an OSD's label (1 GiB; 10 GiB
+// and more are beyond a lab's disks).
+func (c *cluster) unwiped(t *testing.T, all bool) error {
+	t.Helper()
+	const edge = 16 << 20
+	var wrong []error
+	for _, n := range c.lab.Status(t).Nodes {
+		for _, d := range n.Disks {
+			parts := [][2]int64{{0, edge}, {1 << 30, 1<<30 + 4096}, {d.Size - edge, d.Size}}
+			if all {
+				parts = [][2]int64{{0, d.Size}}
+			}
+			for _, p := range parts {
+				begun := time.Now()
+				at, err := notZero(d.Name(), p[0], p[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if at >= 0 {
+					wrong = append(wrong, fmt.Errorf("disk %s of %s has a byte that is not zero at %d", d.Name(), n.Name, at))
+				}
+				t.Logf("read bytes %d to %d of %s in %.1fs", p[0], p[1], d.Name(), time.Since(begun).Seconds())
+			}
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// notZero finds the first byte of [from, to) that is not zero in the file that is a
+// loop device's, or -1.
+func notZero(device string, from, to int64) (int64, error) {
+	path, err := os.ReadFile(filepath.Join("/sys/block", device, "loop/backing_file"))
+	if err != nil {
+		return 0, err
+	}
+	f, err := os.Open(strings.TrimSpace(string(path)))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }()
+	buf, zero := make([]byte, 1<<20), make([]byte, 1<<20)
+	for at := from; at < to; at += int64(len(buf)) {
+		buf = buf[:min(int64(len(buf)), to-at)]
+		if _, err := f.ReadAt(buf, at); err != nil {
+			return 0, err
+		}
+		if !bytes.Equal(buf, zero[:len(buf)]) {
+			return at + int64(bytes.IndexFunc(buf, func(r rune) bool { return r != 0 })), nil
+		}
+	}
+	return -1, nil
 }
 
 // TestDeletionDuringReplacement destroys a cluster in which one OSD waits for its disk and
@@ -410,7 +560,11 @@ func TestDeletionDuringReplacement(t *testing.T) {
 	r.gone(t)
 	measured(t, "deletion/during-replacements", time.Since(begun))
 	r.nothingLeft(t)
+	r.remains(t)
 	r.clean(t)
+	if err := r.unwiped(t, false); err != nil {
+		t.Error(err)
+	}
 }
 
 // clean fails the test unless all hosts are.
@@ -426,10 +580,10 @@ func (c *cluster) clean(t *testing.T) {
 	}
 }
 
-// deletable is a lab with a healthy cluster of three nodes with a disk each.
-func deletable(t *testing.T, name string) *cluster {
+// deletable is a lab with a healthy cluster of three nodes with a disk of this size each.
+func deletable(t *testing.T, name, size string) *cluster {
 	t.Helper()
-	c := start(t, name, 3)
+	c := startWith(t, name, testlab.Options{Nodes: 3, Disks: 1, DiskSize: size})
 	c.up(t)
 	for where, what := range c.disks(t) {
 		if !strings.HasPrefix(what, "osd.") {

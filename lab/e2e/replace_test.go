@@ -573,6 +573,7 @@ func testReplaceQueue(t *testing.T, r *replacements) {
 	})
 	r.swap(t, b)
 	r.untilReplaced(t, b, "queue-first")
+	r.seen.turn(c.id, b.id)
 	r.untilReady(t, c)
 	r.swap(t, c)
 	r.untilBack(t, c, "queue-second")
