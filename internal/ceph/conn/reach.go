@@ -93,7 +93,7 @@ func knockAt(ctx context.Context, mons [][]monhost.Addr) (open int, err error) {
 func takes(ctx context.Context, addrs []monhost.Addr) error {
 	var errs []error
 	for _, a := range addrs {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", a.AddrPort.String())
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", a.String())
 		if err == nil {
 			return c.Close()
 		}
