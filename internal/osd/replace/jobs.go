@@ -38,6 +38,9 @@ const (
 	// unreportedTries bounds the pause after attempts of which nothing is known: that of
 	// the second try, one minute.
 	unreportedTries = 2
+	// reportWait is how long after a Job has ended well its report is awaited; it was written
+	// before, so that only the cache can be behind.
+	reportWait = 5 * time.Second
 	// hungAfter is how long after its end was due a pod counts as hanging.
 	hungAfter = time.Minute
 )

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +78,32 @@ func TestWhatAReportSays(t *testing.T) {
 		n := noted(t, effect(&cephv1.CephCluster{}, Seen{Deployment: &appsv1.Deployment{}, State: s.State, Jobs: j}, plan.Action{Kind: plan.Failure}))
 		if want := map[bool]int{false: 2, true: 3}[c.fault]; n.Attempt.Faults != want {
 			t.Errorf("%s: %d faults are noted, not %d", c.name, n.Attempt.Faults, want)
+		}
+	}
+}
+
+// A report that was written over is not awaited for long.
+func TestAReportThatWasWrittenOver(t *testing.T) {
+	for _, c := range []struct {
+		name, uuid string
+		after      time.Duration
+		want       plan.JobState
+	}{
+		{"just now", "v6", 3 * time.Second, plan.Succeeded},
+		{"it does not come", "v6", 6 * time.Second, plan.Retry},
+		{"it is there", "v5", 6 * time.Second, plan.Succeeded},
+	} {
+		h := newHalf(t)
+		h.v.now = begun.Add(c.after)
+		id := map[string]string{"v5": "5", "v6": "6"}[c.uuid]
+		h.v.maps = map[string]*corev1.ConfigMap{spec.StatusMap("n1"): {Data: map[string]string{
+			request.ReplacedKey: `{"osd":` + id + `,"oldUUID":"u` + id + `","device":"/dev/sdx","result":"done","uuid":"` + c.uuid + `"}`}}}
+		h.v.records = []osdplan.Record{{Node: "n1", Result: prepare.Result{ID: 5, UUID: "v5"}}}
+		note := &plan.Note{UUID: "u5", Node: "n1", Record: prepare.Result{ID: 5, UUID: "u5"}, Attempt: &plan.Attempt{Number: 1, Device: "/dev/sdx"}}
+		s := facts{State: plan.State{ID: 5, Answered: true, Exists: true, New: true, UUID: "v5", Note: note}}
+		s.node(h.v, h.v.deps[5], &jobs{make: endedJob("m", begun, true)})
+		if s.Make != c.want || s.Proven != (c.uuid == "v5") {
+			t.Errorf("%s: Job %v, proven %v", c.name, s.Make, s.Proven)
 		}
 	}
 }

@@ -207,6 +207,9 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 		}
 	}
 	s.verdict(report, note.Attempt)
+	if at, _, _ := kube.JobEnd(j.make); s.Make == plan.Succeeded && s.Found && !s.Proven && v.now.Sub(at) > reportWait {
+		s.Make = plan.Retry // its report was written over, as by another OSD's Job that ended with it
+	}
 	s.set(v)
 	s.Taken = v.taken(*note)
 	slots := pending.Of(v.list)[note.Node]

@@ -278,6 +278,7 @@ var (
 	answered   = either(func(s *plan.State, v bool) { s.Answered = v })
 	isNew      = either(func(s *plan.State, v bool) { s.New = v })
 	found      = set([]int{0, 1, 2, 3}, func(s *plan.State, v int) { s.Found, s.Proven, s.Unproven = v == 1 || v == 2, v == 2, v == 3 })
+	whole      = either(func(s *plan.State, v bool) { s.Found, s.Proven = v, v })
 	with       = set([]string{"", "/dev/disk/by-id/new", "/dev/disk/by-id/newer"}, func(s *plan.State, v string) { s.With = v })
 	usage      = either(func(s *plan.State, v bool) { s.Usage = v })
 	stuck      = either(func(s *plan.State, v bool) { s.Stuck = v })
@@ -347,7 +348,11 @@ func TestEveryState(t *testing.T) {
 			abandoned, noted(tried, failed, lost), osd(gone, free, oldOSD, newOSD), running, podsThere, closing, making, zapping, unsure, node,
 		}},
 		{"new disk", []field{
-			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced, unproven, recognized), osd(gone, free, newOSD), isNew, up, in, unsure, running, podsThere, making, found, matched,
+			asked, inProgress, ready, fenced, answered, noted(tried, failed, replaced), osd(gone, free, newOSD), isNew, up, in, unsure, running, podsThere, making, whole, matched,
+		}},
+		{"new disk, proven or not", []field{
+			always(func(s *plan.State) { s.Answered, s.InProgress, s.Fenced, s.Ready = true, true, true, true }),
+			asked, noted(failed, unproven, recognized), osd(newOSD), isNew, up, unsure, running, podsThere, making, found, matched, node, abandoned,
 		}},
 		{"new disk given up", []field{
 			always(func(s *plan.State) {

@@ -102,7 +102,7 @@ func TestEveryStateOfASet(t *testing.T) {
 		{"slot", []field{accepted, asked, ready, osd(gone, free), notesOf(tried, failed, lost, settled), mates(), running, podsThere, makingFew, matched, question, disks, strangers,
 			set([]uint64{0, 1 << 40}, func(s *plan.State, v uint64) { s.Need = v })}},
 		{"further device", []field{accepted, asked, ready, osd(gone, free), notesOf(tried, failed), mates(), makingFew, matched, question, further()}},
-		{"new disk", []field{accepted, asked, ready, osd(newOSD, free), notesOf(tried, failed, replaced), mates(), isNew, up, in, safety, running, podsThere, makingFew, found,
+		{"new disk", []field{accepted, asked, ready, osd(newOSD, free), notesOf(tried, failed, replaced), mates(), isNew, up, in, safety, running, podsThere, makingFew, set([]int{0, 1, 2}, func(s *plan.State, v int) { s.Found, s.Proven = v > 0, v == 2 }),
 			set([]float64{0, 2}, func(s *plan.State, v float64) { s.Weigh = v })}},
 		{"given up", []field{accepted, abandoned, osd(gone, free, oldOSD), notesOf(tried), mates(), running, podsThere, makingFew, zapping, safety, node}},
 	} {
