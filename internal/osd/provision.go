@@ -141,6 +141,10 @@ type ProvisionSeen struct {
 	Slots  map[string][]swap.Pending
 	Asks   map[string]slotReasons
 	Making map[string]bool
+	// Hosts have Deployments of OSDs; Unsaid are hosts with a free slot that nobody knows,
+	// and whose.
+	Hosts  map[string]bool
+	Unsaid map[string]string
 }
 
 // Report is what a node's status ConfigMap says.
@@ -177,7 +181,7 @@ func (c *Provisioner) Observe(ctx context.Context, cl *cephv1.CephCluster) (Prov
 		label = set.HostnameLabel
 	}
 	seen.Resolved = selection.Resolve(&cl.Spec, nodes.Items, label)
-	if err := c.objects(ctx, cl, set, &seen); err != nil {
+	if err := c.objects(ctx, cl, set, stored, &seen); err != nil {
 		return ProvisionSeen{}, err
 	}
 	if stored.Ceph == nil {
@@ -219,7 +223,7 @@ func (b *Base) base(ctx context.Context, cl *cephv1.CephCluster) (settings.Setti
 }
 
 // objects reads Jobs, status ConfigMaps and what the discovery daemon has seen.
-func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set settings.Settings, seen *ProvisionSeen) error {
+func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set settings.Settings, stored access.Cluster, seen *ProvisionSeen) error {
 	jobs, err := kube.List(ctx, c.Cache, &batchv1.JobList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.PrepareApp})
 	if err != nil {
 		return fmt.Errorf("listing prepare Jobs: %w", err)
@@ -256,7 +260,7 @@ func (c *Provisioner) objects(ctx context.Context, cl *cephv1.CephCluster, set s
 			seen.Reports[n.Name] = readReport(cm)
 		}
 	}
-	if err := c.slots(ctx, cl, seen); err != nil {
+	if err := c.slots(ctx, cl, stored, seen); err != nil {
 		return err
 	}
 	var key corev1.Secret
@@ -520,13 +524,21 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 	if why := seen.Resolved.Waiting[n.Name]; why != "" {
 		return nodeBroken, why, nil
 	}
+	if why := seen.Unsaid[n.Host]; why != "" {
+		p.Next = 2 * time.Second // that Ceph has destroyed it wakes nobody
+		return nodeBusy, why, nil
+	}
 	user := podspec.UserOf(&cl.Spec, cephv1.KeyOSDPrepare, cephv1.ResourcesKeyPrepareOSD)
 	user.Placement.Tolerations = append(user.Placement.Tolerations, cl.Spec.Placement[cephv1.KeyOSD].Tolerations...)
 	j, err := spec.Job(seen.Cluster, spec.Prepare{Node: n.Name, Host: n.Host, Request: req, User: user})
 	if err != nil {
 		return nodeBroken, "", fmt.Errorf("building the prepare Job of node %s: %w", n.Name, err)
 	}
-	p.Create = append(p.Create, j)
+	if !seen.Hosts[n.Host] {
+		p.Create = append(p.Create, j)
+		return nodeBusy, "its prepare Job is starting", nil
+	}
+	p.Do = append(p.Do, kit.Confirmed{Check: allSaid{n.Host, ids(map[string][]swap.Pending{n.Name: req.Pending})}, Then: kit.Create{Object: j}})
 	return nodeBusy, "its prepare Job is starting", nil
 }
 

@@ -67,6 +67,8 @@ type bench struct {
 	door client.Client
 	// goblin runs between any two steps of the world.
 	goblin func(ctx context.Context)
+	// keeper looks whether a replacement leaves alone what it has to; nil for none.
+	keeper *keeper
 	// events that were sent, effects that there were.
 	events  []string
 	effects int
@@ -179,7 +181,7 @@ func (b *bench) state() string {
 func (b *bench) fork(t testing.TB) *bench {
 	f := *b
 	f.t, f.store, f.ceph, f.goblin = t, b.store.Fork(), b.ceph.Fork(t), nil
-	f.fail, f.lie = nil, nil
+	f.fail, f.lie, f.keeper = nil, nil, b.keeper.fork()
 	f.c = f.store.Client()
 	f.sim = b.sim.Fork(t, f.c, f.ceph)
 	f.lost, f.disk = maps.Clone(b.lost), maps.Clone(b.disk)
@@ -222,11 +224,20 @@ func (b *bench) step(ctx context.Context) (bool, error) {
 		return changed, err
 	}
 	before := b.store.Revision()
+	b.mischief(ctx)
+	b.pods(ctx)
+	if b.keeper != nil {
+		b.keeper.watch(ctx, b)
+	}
+	return changed || b.store.Revision() != before, nil
+}
+
+// mischief is the goblin's turn: after each step of the world, and after each effect of the
+// operator.
+func (b *bench) mischief(ctx context.Context) {
 	if b.goblin != nil {
 		b.goblin(ctx)
 	}
-	b.pods(ctx)
-	return changed || b.store.Revision() != before, nil
 }
 
 // say notes a broken invariant.
@@ -301,9 +312,13 @@ func (b *bench) pods(ctx context.Context) {
 }
 
 // check looks at what was found broken, and at what an effect has left.
-func (b *bench) check(_ context.Context, e kit.Effect) error {
+func (b *bench) check(ctx context.Context, e kit.Effect) error {
 	if e.What != "" {
 		b.effects++
+		b.mischief(ctx)
+	}
+	if b.keeper != nil {
+		b.keeper.watch(ctx, b)
 	}
 	b.sim.Replacing(func(r *sim.Replacements) {
 		for _, serial := range r.Made {

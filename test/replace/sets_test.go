@@ -18,12 +18,13 @@ import (
 	"github.com/castellan-storage/castellan/test/sim"
 )
 
-// shared is a cluster with two OSDs on each disk; fast one whose databases are on a third
+// shared is a cluster with two OSDs on each disk, sealedShared the same encrypted; fast one whose databases are on a third
 // disk of each node.
 var (
-	shared = options{nodes: 3, disks: 2, name: "shared", change: storage("osdsPerDevice", "2")}
-	fast   = options{nodes: 4, disks: 3, name: "fast", change: storage("metadataDevice", "sdd")}
-	sealed = options{nodes: 4, disks: 3, name: "sealed", change: storage("metadataDevice", "sdd", "encryptedDevice", "true")}
+	shared       = options{nodes: 3, disks: 2, name: "shared", change: storage("osdsPerDevice", "2")}
+	fast         = options{nodes: 4, disks: 3, name: "fast", change: storage("metadataDevice", "sdd")}
+	sealedShared = options{nodes: 3, disks: 2, name: "sealed and shared", change: storage("osdsPerDevice", "2", "encryptedDevice", "true")}
+	sealed       = options{nodes: 4, disks: 3, name: "sealed", change: storage("metadataDevice", "sdd", "encryptedDevice", "true")}
 )
 
 func storage(kv ...string) func(*cephv1.CephCluster) {
@@ -214,8 +215,12 @@ func TestTwoOSDsOnADisk(t *testing.T) {
 }
 
 func TestCrashTwoOSDsOnADisk(t *testing.T) {
-	bs := benches{}
-	bs.crash(t, shared, bs.noteSet(isBlock), bs.askAll(), bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swapShared(isBlock), bs.allDone())
+	for name, o := range map[string]options{"plain": shared, "encrypted": sealedShared} {
+		t.Run(name, func(t *testing.T) {
+			bs := benches{}
+			bs.crash(t, o, bs.noteSet(isBlock), bs.askAll(), bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swapShared(isBlock), bs.allDone())
+		})
+	}
 }
 
 // One of two is taken back while the data moves: nothing is stopped, and what is asked for

@@ -57,10 +57,12 @@ func TestReplacedWithCachesThatAreBehind(t *testing.T) {
 		o    options
 		acts []kittest.Act
 	}{
-		"raw":       {small, []kittest.Act{bs.replace(3), bs.swap(3), bs.done(3)}},
-		"encrypted": {encrypted, []kittest.Act{bs.replace(3), bs.swap(3), bs.done(3)}},
-		"cancelled": {small, []kittest.Act{hold(true), bs.replace(3), bs.takeBack(3), hold(false), bs.asBefore(3)}},
-		"abandoned": {small, []kittest.Act{bs.replace(3), bs.annotate(spec.AbandonAnnotation, spec.AbandonConfirmation(3), 3)}},
+		"raw":             {small, []kittest.Act{bs.replace(3), bs.swap(3), bs.done(3)}},
+		"encrypted":       {encrypted, []kittest.Act{bs.replace(3), bs.swap(3), bs.done(3)}},
+		"cancelled":       {small, []kittest.Act{hold(true), bs.replace(3), bs.takeBack(3), hold(false), bs.asBefore(3)}},
+		"two on a disk":   {shared, []kittest.Act{bs.noteSet(isBlock), bs.askAll(), bs.swapShared(isBlock), bs.allDone()}},
+		"metadata device": {fast, []kittest.Act{bs.noteSet(isDB), bs.askMetadata(spec.MetadataConfirmation(0)), bs.swapShared(isDB), bs.allDone()}},
+		"abandoned":       {small, []kittest.Act{bs.replace(3), bs.annotate(spec.AbandonAnnotation, spec.AbandonConfirmation(3), 3)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, want := bs.play(t, c.o, c.acts...)
