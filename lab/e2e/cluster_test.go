@@ -225,12 +225,12 @@ func (s *state) condition(kind string) (status, message string) {
 }
 
 func (c *cluster) state(ctx context.Context) (state, error) {
-	return c.stateOf(ctx, ceph.Namespace, "rook-ceph")
+	return c.stateOf(ctx, "rook-ceph")
 }
 
-func (c *cluster) stateOf(ctx context.Context, namespace, name string) (state, error) {
+func (c *cluster) stateOf(ctx context.Context, name string) (state, error) {
 	var s state
-	u, err := c.dyn.Resource(clusters).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	u, err := c.dyn.Resource(clusters).Namespace(ceph.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return s, err
 	}

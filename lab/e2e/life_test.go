@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/castellan-storage/castellan/lab/build"
 	"github.com/castellan-storage/castellan/lab/ceph"
@@ -35,6 +36,11 @@ func TestNodesAndOperators(t *testing.T) {
 		c.lab.Node(t, late, control.Stop)
 		c.lab.MustKubectl(t, "delete", "node", late)
 		c.ceph.OSDs--
+		t.Run("wrong from the start", func(t *testing.T) {
+			c.ceph.Out = lineWriter{t}
+			testWrongFirst(t, c)
+		})
+		c.ceph.Out = lineWriter{t}
 	}
 	c.up(t)
 	for _, p := range []struct {
@@ -141,13 +147,13 @@ func testSpecEdits(t *testing.T, c *cluster) {
 		begun := time.Now()
 		c.patch(t, e.wrong)
 		testlab.Until(t, long, "a condition names "+e.field, func(ctx context.Context) error {
-			return c.complains(ctx, ceph.Namespace, "rook-ceph", e.field)
+			return c.complains(ctx, "rook-ceph", e.field)
 		})
 		measured(t, "bad-spec/"+e.name+"-is-named", time.Since(begun))
 		c.patch(t, e.right)
 		testlab.Until(t, long, "the cluster is Ready", c.ready)
 	}
-	c.others(t)
+	c.second(t)
 	c.untilHealthy(t, long, c.ceph.OSDs)
 	// The CephCluster itself has another generation, and conditions.
 	after := c.objects(t, wish)
@@ -160,8 +166,8 @@ func testSpecEdits(t *testing.T, c *cluster) {
 }
 
 // complains is nil when a condition of the CephCluster says what is wrong with it.
-func (c *cluster) complains(ctx context.Context, namespace, name, what string) error {
-	s, err := c.stateOf(ctx, namespace, name)
+func (c *cluster) complains(ctx context.Context, name, what string) error {
+	s, err := c.stateOf(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -173,47 +179,74 @@ func (c *cluster) complains(ctx context.Context, namespace, name, what string) e
 	return errors.New("none does")
 }
 
-// others makes CephClusters that cannot be beside the one that runs: nothing is made for
-// them, and they can be deleted.
-func (c *cluster) others(t *testing.T) {
+// second makes another CephCluster in the namespace, which is told of the first, and
+// deletes it again.
+func (c *cluster) second(t *testing.T) {
 	t.Helper()
-	const elsewhere = "elsewhere"
-	c.lab.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+elsewhere+"}}")
 	first, err := c.dyn.Resource(clusters).Namespace(ceph.Namespace).Get(t.Context(), "rook-ceph", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []struct{ name, namespace, dataDir, told string }{
-		{"second-in-the-namespace", ceph.Namespace, "/var/lib/rook", "rook-ceph came first"},
-		{"forbidden-directory", elsewhere, "/etc/ceph", "spec.dataDirHostPath"},
-		{"directory-of-another-cluster", elsewhere, "/var/lib/rook", "spec.dataDirHostPath"},
-	} {
-		u := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": first.GetAPIVersion(), "kind": first.GetKind(), "spec": first.DeepCopy().Object["spec"],
-			"metadata": map[string]any{"name": e.name, "namespace": e.namespace},
-		}}
-		if err := unstructured.SetNestedField(u.Object, e.dataDir, "spec", "dataDirHostPath"); err != nil {
-			t.Fatal(err)
-		}
-		begun := time.Now()
-		if _, err := c.dyn.Resource(clusters).Namespace(e.namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		testlab.Until(t, long, "a condition says "+e.told, func(ctx context.Context) error { return c.complains(ctx, e.namespace, e.name, e.told) })
-		measured(t, "bad-spec/"+e.name+"-is-told", time.Since(begun))
-		if n := len(c.daemons(t, elsewhere)); n != 0 {
-			t.Errorf("%s: %d Deployments and Jobs were made for it", e.name, n)
-		}
-		begun = time.Now()
-		c.lab.MustKubectl(t, "-n", e.namespace, "delete", "cephcluster", e.name, "--timeout=60s")
-		measured(t, "bad-spec/"+e.name+"-deleted", time.Since(begun))
-	}
+	const name = "another"
+	c.refused(t, name, first.Object["spec"], "rook-ceph came first")
 }
 
-// daemons are the names of the Deployments and Jobs in a namespace.
-func (c *cluster) daemons(t *testing.T, namespace string) []string {
+// refused makes a CephCluster that cannot be, waits until a condition says why, and
+// deletes it.
+func (c *cluster) refused(t *testing.T, name string, spec any, why string) {
 	t.Helper()
-	return strings.Fields(c.lab.MustKubectl(t, "-n", namespace, "get", "deployments,jobs", "-o", "name"))
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "ceph.rook.io/v1", "kind": "CephCluster", "spec": spec,
+		"metadata": map[string]any{"name": name, "namespace": ceph.Namespace},
+	}}
+	begun := time.Now()
+	if _, err := c.dyn.Resource(clusters).Namespace(ceph.Namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testlab.Until(t, time.Minute, "a condition of "+name+" says "+why, func(ctx context.Context) error {
+		return c.complains(ctx, name, why)
+	})
+	measured(t, "bad-spec/"+name+"-is-told", time.Since(begun))
+	begun = time.Now()
+	c.lab.MustKubectl(t, "-n", ceph.Namespace, "delete", "cephcluster", name, "--timeout=60s")
+	measured(t, "bad-spec/"+name+"-deleted", time.Since(begun))
+}
+
+// testWrongFirst asks for clusters that cannot be, where there is none yet: no daemon is
+// made for any of them.
+func testWrongFirst(t *testing.T, c *cluster) {
+	if err := c.ceph.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.lab.MustKubectl(t, "-n", ceph.Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=120s")
+	text, err := os.ReadFile(filepath.Join(repository, "lab/ceph/files/cluster.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []struct {
+		name  string
+		field []string
+		value any
+		why   string
+	}{
+		{"forbidden-directory", []string{"dataDirHostPath"}, "/etc/ceph", "spec.dataDirHostPath"},
+		{"two-mons", []string{"mon", "count"}, int64(2), "spec.mon.count"},
+		{"four-mons", []string{"mon", "count"}, int64(4), "spec.mon.count"},
+	} {
+		var u unstructured.Unstructured
+		if err := yaml.Unmarshal(text, &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if err := unstructured.SetNestedField(u.Object, e.value, append([]string{"spec"}, e.field...)...); err != nil {
+			t.Fatal(err)
+		}
+		c.refused(t, e.name, u.Object["spec"], e.why)
+		for _, kind := range []string{"deployments", "pods"} {
+			for _, name := range strings.Fields(c.lab.MustKubectl(t, "-n", ceph.Namespace, "get", kind, "-l", "app in (rook-ceph-mon, rook-ceph-mgr, rook-ceph-osd, rook-ceph-osd-prepare)", "-o", "name")) {
+				t.Errorf("%s: %s was made", e.name, name)
+			}
+		}
+	}
 }
 
 // daemonsOf are the Deployments, Services and pods of daemons.
@@ -263,6 +296,7 @@ func testOperatorUpgrade(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.keepLog(t)
 	begun := time.Now()
 	c.lab.MustKubectl(t, "-n", ceph.Namespace, "set", "image", "deployment/rook-ceph-operator", "rook-ceph-operator="+nextImage)
 	c.lab.MustKubectl(t, "-n", ceph.Namespace, "rollout", "status", "deployment/rook-ceph-operator", "--timeout=120s")
