@@ -355,7 +355,28 @@ func starting(seen DaemonSeen) *kit.Wait {
 	if len(never) == 0 {
 		return nil
 	}
-	return &kit.Wait{Reason: "OSDsNotUp", Message: names(never) + " are not up yet", Object: names(never), For: 2 * time.Second}
+	w := &kit.Wait{Reason: "OSDsNotUp", Message: names(never) + " are not up yet", Object: names(never), For: 2 * time.Second}
+	for _, id := range never {
+		if why := seen.fenced(id); why != "" {
+			w.Message += "; " + why
+		}
+	}
+	return w
+}
+
+// fenced says of an OSD that somebody has fenced what it is that keeps it from starting.
+// The label is also one of the marks of a replacement: where the others and its note were
+// taken away by hand, it alone is left, and nothing else would tell what is awaited.
+func (s *DaemonSeen) fenced(id int) string {
+	live, known := s.State.Live[id], s.State.Known[id]
+	if !live.Skipped {
+		return ""
+	}
+	why := fmt.Sprintf("%s is left alone, as its Deployment has the label %s", ceph.OSDName(id), kube.SkipLabel)
+	if live.UUID != "" && live.UUID != known.UUID {
+		why += fmt.Sprintf(", and is for uuid %s, which is %s now: remove the label, and the Deployment is made for the disk that carries it", live.UUID, known.UUID)
+	}
+	return why
 }
 
 // notUp are the OSDs that should run and do not: those that never did, and those

@@ -53,3 +53,32 @@ func TestNoOSDGoesBeforeTheGate(t *testing.T) {
 		t.Errorf("only the OSD that was down is marked so: %v", marked)
 	}
 }
+
+// The fence of a replacement can be all that is left of its marks: then an OSD that has
+// never run is waited for, and only this says by what it is held.
+func TestAFenceThatKeepsAnOSDFromStartingIsNamed(t *testing.T) {
+	live := plan.Live{UUID: "old", Skipped: true}
+	for _, tc := range []struct {
+		name  string
+		live  plan.Live
+		known plan.Known
+		want  string
+	}{
+		{"left over", live, plan.Known{UUID: "new"}, "osd.0 are not up yet; osd.0 is left alone, as its Deployment has the label ceph.rook.io/do-not-reconcile, and is for uuid old, which is new now: remove the label, and the Deployment is made for the disk that carries it"},
+		{"of the same disk", live, plan.Known{UUID: "old"}, "osd.0 are not up yet; osd.0 is left alone, as its Deployment has the label ceph.rook.io/do-not-reconcile"},
+		{"none", plan.Live{UUID: "new"}, plan.Known{UUID: "new"}, "osd.0 are not up yet"},
+		{"has run", live, plan.Known{UUID: "new", Booted: true}, ""},
+	} {
+		seen := DaemonSeen{
+			State:     plan.State{Answered: true, Known: map[int]plan.Known{0: tc.known}, Live: map[int]plan.Live{0: tc.live}},
+			Decisions: []plan.Decision{{ID: 0, What: plan.Leave}},
+		}
+		got := ""
+		if w := starting(seen); w != nil {
+			got = w.Message
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

@@ -113,6 +113,9 @@ func (bs benches) goblin(seed int) (in, out kittest.Act) {
 				if d.Annotations[spec.ReplacedAnnotation] == "" && d.Annotations[spec.NoteAnnotation] == "" {
 					one := int32(1)
 					d.Spec.Replicas = &one // what it left behind outside of the replacement is the user's
+					if !spec.Replacing(d.Annotations) {
+						delete(d.Labels, "ceph.rook.io/do-not-reconcile") // and so is the last of the marks, alone
+					}
 				}
 			})
 			if err != nil {

@@ -587,7 +587,7 @@ func (b *bench) isDone(ctx context.Context, id int) error {
 		return fmt.Errorf("D6: osd.%d was %v and is %v", id, b.before[id], now)
 	}
 	if !bool(o.Up) || !bool(o.In) || o.UUID == b.uuid[id] || replace.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" {
-		return fmt.Errorf("osd.%d is not replaced: %+v, %v", id, o, b.phase(ctx, id))
+		return fmt.Errorf("osd.%d is not replaced: %+v, %q; its Deployment: %d replicas, labels %v, %v", id, o, b.phase(ctx, id), ptr.Deref(d.Spec.Replicas, 1), d.Labels, d.Annotations)
 	}
 	return nil
 }
