@@ -137,7 +137,7 @@ func (c *Controller) wanted(ctx context.Context, cl *cephv1.CephCluster, seen *S
 		return fmt.Errorf("listing the OSDs' Deployments: %w", err)
 	}
 	for _, d := range deps.Items {
-		sel, ok := byHost[d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]]
+		sel, ok := byHost[spec.HostOf(&d)]
 		var r prepare.Result
 		if !ok || kube.Skipped(&d) || json.Unmarshal([]byte(d.Annotations[spec.RecordAnnotation]), &r) != nil || r.UUID == "" {
 			continue // of no node that the spec speaks of, or not ours to touch

@@ -102,12 +102,7 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 	if len(seen.State.Records) == 0 && len(seen.Live) == 0 {
 		return seen, nil // nothing to ask about
 	}
-	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	osds := cephosd.New(stored.Ceph)
-	if seen.Map, err = osds.Dump(ask); err != nil {
-		seen.Silence = err.Error()
-	} else {
+	if seen.Map, seen.Silence = osdMap(ctx, stored); seen.Silence == "" {
 		seen.State.Answered = true
 		for _, o := range seen.Map.OSDs {
 			seen.State.Known[o.ID] = plan.Known{UUID: o.UUID, Up: bool(o.Up), In: bool(o.In), Destroyed: o.Destroyed(), Booted: o.UpFrom > 0}
@@ -183,7 +178,7 @@ func liveOf(d *appsv1.Deployment) plan.Live {
 	l := plan.Live{
 		Replacing: spec.Replacing(d.Annotations), Skipped: kube.Skipped(d), Stopped: d.Spec.Replicas != nil && *d.Spec.Replicas == 0,
 		Ready: d.Status.ReadyReplicas > 0, Settled: d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedReplicas == d.Status.Replicas,
-		Host: d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname], WasDown: d.Annotations[spec.WasDownAnnotation] != "",
+		Host: spec.HostOf(d), WasDown: d.Annotations[spec.WasDownAnnotation] != "",
 	}
 	if r, ok := reports.OnDeployment(d); ok {
 		l.UUID, l.Record = r.UUID, r

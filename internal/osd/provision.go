@@ -538,7 +538,7 @@ func (c *Provisioner) node(cl *cephv1.CephCluster, seen ProvisionSeen, n selecti
 		p.Create = append(p.Create, j)
 		return nodeBusy, "its prepare Job is starting", nil
 	}
-	p.Do = append(p.Do, kit.Confirmed{Check: allSaid{n.Host, ids(map[string][]swap.Pending{n.Name: req.Pending})}, Then: kit.Create{Object: j}})
+	p.Do = append(p.Do, kit.Confirmed{Check: allSaid{n.Host, ids(req.Pending)}, Then: kit.Create{Object: j}})
 	return nodeBusy, "its prepare Job is starting", nil
 }
 

@@ -3,6 +3,7 @@ package osd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,9 +58,9 @@ func (c *Provisioner) slots(ctx context.Context, cl *cephv1.CephCluster, stored 
 	seen.Slots = pending.Of(deps.Items)
 	seen.Hosts = map[string]bool{}
 	for i := range deps.Items {
-		seen.Hosts[hostOf(&deps.Items[i])] = true
+		seen.Hosts[spec.HostOf(&deps.Items[i])] = true
 	}
-	seen.Unsaid = unsaid(ctx, stored, deps.Items, ids(seen.Slots))
+	seen.Unsaid = unsaid(ctx, stored, deps.Items, ids(slices.Concat(slices.Collect(maps.Values(seen.Slots))...)))
 	seen.Asks, seen.Making = map[string]slotReasons{}, map[string]bool{}
 	jobs, err := kube.List(ctx, c.Cache, &batchv1.JobList{}, client.InNamespace(cl.Namespace))
 	if err != nil {
@@ -94,18 +95,11 @@ func (c *Provisioner) slots(ctx context.Context, cl *cephv1.CephCluster, stored 
 	return nil
 }
 
-// hostOf is the hostname label of the node that an OSD's Deployment is pinned to.
-func hostOf(d *appsv1.Deployment) string {
-	return d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]
-}
-
-// ids are the OSDs of all slots.
-func ids(slots map[string][]swap.Pending) []int {
+// ids are the OSDs of slots.
+func ids(slots []swap.Pending) []int {
 	var out []int
-	for _, list := range slots {
-		for _, p := range list {
-			out = append(out, p.OSD)
-		}
+	for _, p := range slots {
+		out = append(out, p.OSD)
 	}
 	return out
 }
@@ -126,14 +120,14 @@ func unsaid(ctx context.Context, stored access.Cluster, deps []appsv1.Deployment
 		if m == nil {
 			got, why := osdMap(ctx, stored)
 			if why != "" {
-				out[hostOf(d)] = fmt.Sprintf("osd.%d is being replaced, and Ceph cannot tell how far that is: %s", id, why)
+				out[spec.HostOf(d)] = fmt.Sprintf("osd.%d is being replaced, and Ceph cannot tell how far that is: %s", id, why)
 				continue
 			}
 			m = &got
 		}
 		rec, recorded := reports.OnDeployment(d)
 		if o, exists := m.Find(id); !exists || o.Destroyed() || recorded && o.UUID != rec.UUID {
-			out[hostOf(d)] = fmt.Sprintf("osd.%d has given up its disk, and its Deployment does not say at the moment which disk is to take its place", id)
+			out[spec.HostOf(d)] = fmt.Sprintf("osd.%d has given up its disk, and its Deployment does not say at the moment which disk is to take its place", id)
 		}
 	}
 	return out
@@ -182,7 +176,7 @@ func (c *Provisioner) Confirm(ctx context.Context, cl *cephv1.CephCluster, check
 	if err != nil {
 		return nil, fmt.Errorf("listing the OSDs' Deployments: %w", err)
 	}
-	mine := slices.DeleteFunc(deps.Items, func(d appsv1.Deployment) bool { return hostOf(&d) != a.host })
+	mine := slices.DeleteFunc(deps.Items, func(d appsv1.Deployment) bool { return spec.HostOf(&d) != a.host })
 	if w := unsaid(ctx, stored, mine, a.known)[a.host]; w != "" {
 		return &kit.Wait{Reason: "ReplacingDisks", Message: w, For: time.Second}, nil
 	}

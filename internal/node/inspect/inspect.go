@@ -161,34 +161,50 @@ func (n Node) same(f *os.File, d device.Device) error {
 	return nil
 }
 
-// label reads a device's label, and gives up on a device that does not answer:
-// the goroutine then stays behind with the kernel, the look goes on.
-func (n Node) label(ctx context.Context, path string) (label.Label, error) {
+// InTime gives what ask finds out about a device, and gives up on one that does not answer
+// within the limit: the goroutine then stays behind with the kernel, and what it gets after
+// all goes to late, unless that is nil. doing is for its own errors; those of ask stay as
+// they are.
+func InTime[T any](ctx context.Context, doing string, limit time.Duration, ask func() (T, error), late func(T)) (T, error) {
 	type answer struct {
-		l   label.Label
+		got T
 		err error
 	}
-	done := make(chan answer, 1)
+	done, gone := make(chan answer), make(chan struct{})
+	defer close(gone)
 	go func() {
-		f, err := os.Open(filepath.Join(n.Root, path)) //nolint:gosec // the path is of a device that the kernel lists
-		if err != nil {
-			done <- answer{err: fmt.Errorf("opening %s: %w", path, err)}
-			return
+		got, err := ask()
+		select {
+		case done <- answer{got, err}:
+		case <-gone:
+			if err == nil && late != nil {
+				late(got)
+			}
 		}
-		l, err := label.Read(f)
-		_ = f.Close()
-		done <- answer{l, err}
 	}()
-	timer := time.NewTimer(readTimeout)
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
+	var none T
 	select {
 	case a := <-done:
-		return a.l, a.err
+		return a.got, a.err
 	case <-timer.C:
-		return label.Label{}, fmt.Errorf("reading %s: no answer within %v", path, readTimeout)
+		return none, fmt.Errorf("%s: no answer within %v", doing, limit)
 	case <-ctx.Done():
-		return label.Label{}, fmt.Errorf("reading %s: %w", path, ctx.Err())
+		return none, fmt.Errorf("%s: %w", doing, ctx.Err())
 	}
+}
+
+// label reads a device's label.
+func (n Node) label(ctx context.Context, path string) (label.Label, error) {
+	return InTime(ctx, "reading "+path, readTimeout, func() (label.Label, error) {
+		f, err := os.Open(filepath.Join(n.Root, path)) //nolint:gosec // the path is of a device that the kernel lists
+		if err != nil {
+			return label.Label{}, fmt.Errorf("opening %s: %w", path, err)
+		}
+		defer func() { _ = f.Close() }()
+		return label.Read(f)
+	}, nil)
 }
 
 // Hold proves that a device is the one that was chosen and has it open until release is
@@ -196,44 +212,29 @@ func (n Node) label(ctx context.Context, path string) (label.Label, error) {
 // that was pulled to the next one only when nobody has it open any more. So what a program
 // is told by name meanwhile is this device, or none.
 func (n Node) Hold(ctx context.Context, d device.Device) (release func(), err error) {
-	type answer struct {
-		f   *os.File
-		err error
-	}
-	done := make(chan answer)
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	go func() {
+	doing := "holding " + d.Path
+	f, err := InTime(ctx, doing, readTimeout, func() (*os.File, error) {
 		f, err := os.Open(filepath.Join(n.Root, d.Path))
-		if err == nil {
-			if err = n.same(f, d); err == nil {
-				err = measured(f, d)
-			}
-			if err != nil {
-				_ = f.Close()
-			}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
-		select {
-		case done <- answer{f, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = f.Close()
-			}
+		if err := n.chosen(f, d); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
-	}()
-	select {
-	case a := <-done:
-		if a.err != nil {
-			return nil, fmt.Errorf("holding %s: %w", d.Path, a.err)
-		}
-		return func() { _ = a.f.Close() }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("holding %s: %w", d.Path, ctx.Err())
+		return f, nil
+	}, func(f *os.File) { _ = f.Close() })
+	if err != nil {
+		return nil, err
 	}
+	return func() { _ = f.Close() }, nil
 }
 
-// measured proves that a device has the size that it had when it was chosen.
-func measured(f *os.File, d device.Device) error {
+// chosen proves that an open device is the one that was chosen, with the size that it had.
+func (n Node) chosen(f *os.File, d device.Device) error {
+	if err := n.same(f, d); err != nil {
+		return err
+	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("measuring %s: %w", d.Path, err)
@@ -256,10 +257,7 @@ func (n Node) Free(ctx context.Context, d device.Device) error {
 		return fmt.Errorf("opening %s for writing: %w", d.Path, err)
 	}
 	defer func() { _ = f.Close() }()
-	if err := n.same(f, d); err != nil {
-		return err
-	}
-	if err := measured(f, d); err != nil {
+	if err := n.chosen(f, d); err != nil {
 		return err
 	}
 	switch l, err := n.label(ctx, d.Path); {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -154,35 +153,19 @@ func (n Node) parentHead(ctx context.Context, partition string) ([]byte, error) 
 
 // head reads the first block of a device, and gives up on one that does not answer.
 func (n Node) head(ctx context.Context, path string) ([]byte, error) {
-	type answer struct {
-		b   []byte
-		err error
-	}
-	done := make(chan answer, 1)
-	go func() {
+	doing := "reading the head of " + path
+	return InTime(ctx, doing, readTimeout, func() ([]byte, error) {
 		f, err := os.Open(filepath.Join(n.Root, path)) //nolint:gosec // the path is of a device that the kernel lists
 		if err != nil {
-			done <- answer{err: err}
-			return
+			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
+		defer func() { _ = f.Close() }()
 		b := make([]byte, label.Size)
-		_, err = io.ReadFull(f, b)
-		_ = f.Close()
-		done <- answer{b, err}
-	}()
-	timer := time.NewTimer(readTimeout)
-	defer timer.Stop()
-	select {
-	case a := <-done:
-		if a.err != nil {
-			return nil, fmt.Errorf("reading the head of %s: %w", path, a.err)
+		if _, err := io.ReadFull(f, b); err != nil {
+			return nil, fmt.Errorf("%s: %w", doing, err)
 		}
-		return a.b, nil
-	case <-timer.C:
-		return nil, fmt.Errorf("reading the head of %s: no answer within %v", path, readTimeout)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("reading the head of %s: %w", path, ctx.Err())
-	}
+		return b, nil
+	}, nil)
 }
 
 // judge says what the evidence comes to. Where ceph-volume knows a reason, the words

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -270,4 +271,31 @@ func opened(t *testing.T, path string) bool {
 		t.Fatalf("%v, %v", fds, err)
 	}
 	return slices.ContainsFunc(fds, func(fd string) bool { at, err := os.Readlink(fd); return err == nil && at == path })
+}
+
+// A device that does not answer in time is given up; what it gives after all is handed on, or
+// it would stay open.
+func TestInTime(t *testing.T) {
+	hangs, late := make(chan struct{}), make(chan int, 1)
+	_, err := InTime(t.Context(), "reading it", time.Millisecond, func() (int, error) {
+		<-hangs
+		return 7, nil
+	}, func(n int) { late <- n })
+	if err == nil || err.Error() != "reading it: no answer within 1ms" {
+		t.Errorf("%v", err)
+	}
+	close(hangs)
+	if n := <-late; n != 7 {
+		t.Errorf("%d came late", n)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	stuck := make(chan struct{})
+	defer close(stuck)
+	if _, err := InTime(gone, "reading it", time.Minute, func() (int, error) { <-stuck; return 0, nil }, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if n, err := InTime(t.Context(), "reading it", time.Minute, func() (int, error) { return 3, nil }, nil); n != 3 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
 }

@@ -61,21 +61,13 @@ func (h Host) Fits(ctx context.Context, data device.Found, paths ...string) erro
 // bounded runs a read or write of a device, and gives up on one that hangs: the
 // goroutine then stays behind with the kernel.
 func bounded(ctx context.Context, what string, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	t := time.NewTimer(ioTimeout)
-	defer t.Stop()
-	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
+	_, err := inspect.InTime(ctx, what, ioTimeout, func() (struct{}, error) {
+		if err := f(); err != nil {
+			return struct{}{}, fmt.Errorf("%s: %w", what, err)
 		}
-		return nil
-	case <-t.C:
-		return fmt.Errorf("%s: no answer within %v", what, ioTimeout)
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
-	}
+		return struct{}{}, nil
+	}, nil)
+	return err
 }
 
 // Head implements Node.

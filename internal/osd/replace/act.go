@@ -290,7 +290,7 @@ func (e effects) mark() kit.Plan {
 		if note.Attempt != nil {
 			attempt = *note.Attempt
 		}
-		attempt.Failed = bounded(s.Trouble(), 512)
+		attempt.Failed = plan.Bounded(s.Trouble(), plan.MaxKept)
 		if s.Fault {
 			attempt.Faults++
 		}
@@ -319,17 +319,19 @@ func (e effects) mark() kit.Plan {
 		note.Told = e.a.Told
 		keep(note)
 		p.What = "noting what was told"
-		if e.a.Told != s.Taken {
+		if e.a.Told != plan.Bounded(s.Taken, plan.MaxKept) {
 			return e.told(p, true, "OSDReplaceNotClear", e.a.Message)
 		}
 		return e.told(p, true, "OSDReplaceWarning", e.a.Message)
-	case plan.Unname, plan.Proof:
+	case plan.Unname:
 		attempt := *note.Attempt
-		if note.Attempt = &attempt; e.a.Kind == plan.Unname {
-			attempt.With = ""
-		} else {
-			attempt.Proven = s.UUID
-		}
+		attempt.With = ""
+		note.Attempt = &attempt
+		keep(note)
+	case plan.Proof:
+		attempt := *note.Attempt
+		attempt.Proven = s.UUID
+		note.Attempt = &attempt
 		keep(note)
 	case plan.Find:
 		note.Attempt = &plan.Attempt{Number: 1, Device: s.FoundOn.Device, Serial: s.FoundOn.Serial, Proof: s.FoundOn.Proof, Recognized: true}
@@ -379,13 +381,6 @@ func remade(p *prepare.Part, now *request.LV) *prepare.Part {
 	q := *p
 	q.LVUUID = now.UUID
 	return &q
-}
-
-func bounded(s string, n int) string {
-	if len(s) > n {
-		return s[:n]
-	}
-	return s
 }
 
 // command is a step that changes Ceph.

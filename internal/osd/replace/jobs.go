@@ -200,7 +200,7 @@ func (v *view) said(j *batchv1.Job) string {
 		}
 		for _, s := range p.Status.ContainerStatuses {
 			if t := s.State.Terminated; t != nil && t.ExitCode != 0 && t.Message != "" {
-				at, message = p.CreationTimestamp, bounded(strings.TrimSpace(t.Message), 400)
+				at, message = p.CreationTimestamp, plan.Bounded(strings.TrimSpace(t.Message), 400)
 			}
 		}
 	}

@@ -298,7 +298,7 @@ func (v *view) request(id int, rec osdplan.Record, d *appsv1.Deployment) check.R
 			continue
 		}
 		known := slices.ContainsFunc(r.Others, func(x prepare.Result) bool { return x.ID == o })
-		if osd, ok := v.osdmap.Find(o); ok && !osd.Destroyed() && !known && host != "" && other.Spec.Template.Spec.NodeSelector[corev1.LabelHostname] == host {
+		if osd, ok := v.osdmap.Find(o); ok && !osd.Destroyed() && !known && host != "" && spec.HostOf(other) == host {
 			r.Unrecorded = append(r.Unrecorded, o)
 		}
 		if set == nil || !slices.Contains(set.IDs(), o) {

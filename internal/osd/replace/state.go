@@ -214,15 +214,12 @@ func (s *facts) node(v *view, d *appsv1.Deployment, j *jobs) {
 	s.Taken = v.taken(*note)
 	slots := pending.Of(v.list)[note.Node]
 	j.pending = slots
-	j.named = slices.ContainsFunc(slots, func(p swap.Pending) bool {
-		return p.With != "" && (p.OSD == s.ID || note.Set != nil && note.Set.Has(p.OSD, p.UUID))
-	})
-	s.Named = j.named
 	for _, p := range slots {
 		if p.With != "" && (p.OSD == s.ID || s.With == "" && note.Set != nil && note.Set.Has(p.OSD, p.UUID)) {
 			s.With = p.With
 		}
 	}
+	j.named = s.With != ""
 	if j.named && note.Set != nil && note.Set.Kind == plan.OnDisk {
 		s.Need = 0 // the user has seen how large it is
 	}

@@ -66,7 +66,7 @@ func OnDeployment(d *appsv1.Deployment) (plan.Record, bool) {
 	if json.Unmarshal([]byte(d.Annotations[spec.RecordAnnotation]), &r) != nil || r.UUID == "" {
 		return plan.Record{}, false
 	}
-	host := d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]
+	host := spec.HostOf(d)
 	return plan.Record{Result: r, Node: host, Host: host}, true
 }
 

@@ -177,6 +177,11 @@ func NodeJobOf(c podspec.Cluster, n NodeJob) (*batchv1.Job, error) {
 	return job, nil
 }
 
+// HostOf is the hostname label of the node that an OSD's Deployment is pinned to.
+func HostOf(d *appsv1.Deployment) string {
+	return d.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]
+}
+
 // IDOf is the OSD of a Deployment by its label; an error for what is not the OSD's
 // own Deployment, such as a copy made for maintenance.
 func IDOf(d *appsv1.Deployment) (int, error) {

@@ -399,9 +399,7 @@ func (s State) slot() Action {
 
 // tell notes and tells what a wait is about, once; then it waits.
 func (s State) tell(what string, wait Action) Action {
-	if len(what) > maxTold {
-		what = what[:maxTold]
-	}
+	what = Bounded(what, MaxKept)
 	if s.Note.Told == what {
 		return wait
 	}
@@ -410,8 +408,11 @@ func (s State) tell(what string, wait Action) Action {
 	return a
 }
 
-// maxTold bounds what is kept of what was told, in bytes.
-const maxTold = 512
+// MaxKept bounds a text that is kept in a note, in bytes: annotations share one limit.
+const MaxKept = 512
+
+// Bounded is a text of so many bytes at most.
+func Bounded(text string, bytes int) string { return text[:min(len(text), bytes)] }
 
 // spent: the disk of the last attempt has failed so often that it is not tried again by
 // itself, and there is no other, nor anybody's word to try it once more.
@@ -451,7 +452,7 @@ func (s State) last() string {
 
 // taken: a disk with other OSDs on it is where the new one would have to come, and nothing
 // else is proven or named.
-func (s State) taken() bool { return s.Taken != "" && s.Match == nil && !s.Named }
+func (s State) taken() bool { return s.Taken != "" && s.Match == nil && s.With == "" }
 
 // own says that the OSD needs a disk to itself, and how it gets one.
 func (s State) own() string {

@@ -185,7 +185,7 @@ func check(s plan.State, a plan.Action) error {
 	case plan.Unzapped:
 		return all(need(!s.Exists && s.Abandon == plan.ConfirmedAbandon, "given up"), need(s.ZapUncounted && (s.Zap == plan.Failed || s.Zap == plan.Retry), "a failure that is not noted"))
 	case plan.Tell:
-		return all(need(a.Told != "" && a.Told != s.Note.Told, "news"), need(!s.Exists || s.Destroyed, "a free slot"), need(a.Told != s.Taken || !s.Named, "nobody has decided"))
+		return all(need(a.Told != "" && a.Told != s.Note.Told, "news"), need(!s.Exists || s.Destroyed, "a free slot"), need(a.Told != s.Taken || s.With == "", "nobody has decided"))
 	case plan.Find, plan.Prove:
 		return all(need(s.Exists && !s.Destroyed && s.UUID != s.Note.UUID, "a new uuid in Ceph's map"), need(s.Found && !s.Proven, "found, and not proven"), need(s.Make == plan.NoJob || a.Kind == plan.Find, "no other Job"),
 			need(s.Make != plan.Running && s.Make != plan.Ending, "the Job has ended"), need(s.Replicas == 0 && len(s.Pods) == 0, "no pod"), need((s.Note.Attempt == nil) == (a.Kind == plan.Find), "the disk is noted first"))

@@ -179,8 +179,6 @@ type State struct {
 	With string
 	// Need is the least size of the new disk in bytes, 0 where that is left to the node.
 	Need uint64
-	// Named: the user has named the new disk.
-	Named bool
 	// Taken says what is in the slot of the disk to pull by now, with other OSDs on it, so
 	// that this one has to get a disk of its own; "" where that is not known to be so.
 	Taken string
