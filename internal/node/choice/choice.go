@@ -109,6 +109,7 @@ type Verdict struct {
 func Choose(devices []device.Device, sel Selection, facts Facts) []Verdict {
 	named, missing := resolve(devices, sel)
 	meta := metadataDevices(devices, sel)
+	given := map[string]string{}
 	verdicts := make([]Verdict, 0, len(devices)+len(missing))
 	for i, d := range devices {
 		v := Verdict{Device: d, Config: sel.Config}
@@ -122,8 +123,10 @@ func Choose(devices []device.Device, sel Selection, facts Facts) []Verdict {
 			v.Reason, v.Message = MetadataOnly, "named as metadataDevice, so it holds databases and no data"
 		default:
 			v.Reason, v.Message, v.Use = decide(d, v, sel, facts)
-			if why, bad := metadataFor(v.Config, devices, facts); v.Use && bad {
+			if why, bad := metadataFor(v.Config, devices, facts, given); v.Use && bad {
 				v.Use, v.Reason, v.Message = false, why.Reason, why.Message
+			} else if i := device.Find(devices, v.Config.MetadataDevice); v.Use && i >= 0 && WrittenWhole(devices[i]) {
+				given[devices[i].Name] = d.Path
 			}
 		}
 		if !v.Use {
@@ -337,7 +340,8 @@ func notBlank(d device.Device) (because, bool) {
 // metadataFor checks the metadata device that a configuration wants. An OSD
 // whose database was to lie on a fast device is not made without one: it would
 // be slow for all its life and nothing would say so.
-func metadataFor(c Config, devices []device.Device, facts Facts) (because, bool) {
+// given are volumes and partitions that another device gets for its database.
+func metadataFor(c Config, devices []device.Device, facts Facts, given map[string]string) (because, bool) {
 	if c.MetadataDevice == "" {
 		return because{}, false
 	}
@@ -360,10 +364,48 @@ func metadataFor(c Config, devices []device.Device, facts Facts) (because, bool)
 			return bad(fmt.Sprintf("it holds the data of osd.%d", o.ID))
 		}
 	}
-	if len(m.OSDs) == 0 && m.Type != device.LVM && m.Type != device.Partition {
+	if WrittenWhole(m) {
+		if why, notFree := notForOne(m, given[m.Name]); notFree {
+			return bad(why)
+		}
+		return because{}, false
+	}
+	if len(m.OSDs) == 0 {
 		if why, notFree := notBlank(m); notFree {
 			return bad(why.Message)
 		}
 	}
 	return because{}, false
+}
+
+// WrittenWhole says of a metadata device that it becomes one database as it is. Of all
+// others a database gets a part.
+func WrittenWhole(m device.Device) bool {
+	return m.Type == device.LVM || m.Type == device.Partition
+}
+
+// notForOne finds what keeps a volume or partition from becoming a database. ceph-volume
+// takes one as it is named: it gives it the tags of the new OSD and writes over whatever is
+// there, also over the database of an OSD that does not run at that moment.
+func notForOne(m device.Device, given string) (why string, bad bool) {
+	if given != "" {
+		return "it is for the database of " + given + ", and a volume or partition holds one", true
+	}
+	for _, o := range m.OSDs {
+		return fmt.Sprintf("it holds the %s of osd.%d (%s), and a volume or partition holds one", o.Role, o.ID, o.UUID), true
+	}
+	// A database may be smaller than a disk of an OSD.
+	large := m
+	large.Size = max(m.Size, MinSize)
+	if m.Inventory != nil {
+		large.Inventory = &device.Inventory{Rejected: ForDatabase(*m.Inventory)}
+		large.Inventory.Available = len(large.Inventory.Rejected) == 0
+	}
+	reason, bad := notBlank(large)
+	return reason.Message, bad
+}
+
+// ForDatabase are the rejections of a device that speak against a database on it.
+func ForDatabase(inv device.Inventory) []string {
+	return slices.DeleteFunc(slices.Clone(inv.Rejected), func(r string) bool { return r == device.InsufficientSpace })
 }

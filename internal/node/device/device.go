@@ -63,6 +63,10 @@ type Inventory struct {
 	BeingReplaced bool `json:"beingReplaced,omitempty"`
 }
 
+// InsufficientSpace is ceph-volume's word for a device that is too small for an OSD's data.
+// A database may be smaller.
+const InsufficientSpace = "Insufficient space (<5GB)"
+
 // Device is one block device of a node.
 type Device struct {
 	// Name is the kernel's name (sdb, dm-3), without a directory.

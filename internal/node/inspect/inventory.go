@@ -183,7 +183,7 @@ func judge(e evidence) device.Inventory {
 	default:
 		add(true, "Device type is not acceptable. It should be raw device or partition")
 	}
-	add(d.Size < minSize, "Insufficient space (<5GB)")
+	add(d.Size < minSize, device.InsufficientSpace)
 	add(d.ReadOnly, "read-only")
 	add(e.usb, "id_bus")
 	add(e.busy, "locked")

@@ -70,6 +70,9 @@ type Node interface {
 	Look(ctx context.Context) (inspect.Result, error)
 	Inventory(ctx context.Context, path string) (device.Inventory, error)
 	Free(ctx context.Context, d device.Device) error
+	// Hold proves that a device is the one that was looked at, and keeps its name from
+	// being another's until it is released.
+	Hold(ctx context.Context, d device.Device) (release func(), err error)
 }
 
 // Preparer makes OSDs.
@@ -194,6 +197,14 @@ func carryOut(ctx context.Context, node Node, preparer Preparer, c prepare.Comma
 		if i < 0 {
 			return fmt.Errorf("preparing %s: the device is gone", p)
 		}
+		// Between this look and the writing Ceph is asked for an id, which takes as long as
+		// it takes; the programs are told names, and a disk that was pulled gives its own to
+		// the next one, which may hold data.
+		release, err := node.Hold(ctx, devices[i])
+		if err != nil {
+			return fmt.Errorf("preparing %s: %w", p, err)
+		}
+		defer release()
 		if err := node.Free(ctx, devices[i]); err != nil {
 			return fmt.Errorf("preparing %s: %w", p, err)
 		}
@@ -208,8 +219,35 @@ func carryOut(ctx context.Context, node Node, preparer Preparer, c prepare.Comma
 		}
 		blank = append(blank, devices[i])
 	}
+	if i := device.Find(devices, c.MetadataDevice); i >= 0 {
+		release, err := node.Hold(ctx, devices[i])
+		if err != nil {
+			return fmt.Errorf("preparing %s: its metadata device: %w", strings.Join(c.Devices, ", "), err)
+		}
+		defer release()
+	}
+	if i := device.Find(devices, c.MetadataDevice); i >= 0 && choice.WrittenWhole(devices[i]) {
+		if err := freeForDatabase(ctx, node, devices[i]); err != nil {
+			return fmt.Errorf("preparing %s: its database: %w", strings.Join(c.Devices, ", "), err)
+		}
+	}
 	if err := preparer.Prepare(ctx, c, blank); err != nil {
 		return fmt.Errorf("preparing %s: %w", strings.Join(c.Devices, ", "), err)
+	}
+	return nil
+}
+
+// freeForDatabase is the last look at a volume or partition that becomes a database.
+func freeForDatabase(ctx context.Context, node Node, d device.Device) error {
+	if err := node.Free(ctx, d); err != nil {
+		return err
+	}
+	item, err := node.Inventory(ctx, d.Path)
+	if err != nil {
+		return err
+	}
+	if why := choice.ForDatabase(item); len(why) > 0 || !item.Available && len(item.Rejected) == 0 {
+		return fmt.Errorf("%s was free when it was chosen, and is rejected now: %s", d.Path, strings.Join(why, "; "))
 	}
 	return nil
 }

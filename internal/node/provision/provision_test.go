@@ -34,6 +34,9 @@ type fakeNode struct {
 
 	mu        sync.Mutex
 	unsettled []string
+	// held counts who holds a disk; pulled are disks whose names are others' by now.
+	held   map[string]int
+	pulled map[string]error
 }
 
 func (f *fakeNode) Look(context.Context) (inspect.Result, error) {
@@ -66,6 +69,19 @@ func (f *fakeNode) Inventory(_ context.Context, path string) (device.Inventory, 
 
 func (f *fakeNode) Free(_ context.Context, d device.Device) error { return f.busy[d.Path] }
 
+func (f *fakeNode) Hold(_ context.Context, d device.Device) (func(), error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil {
+		f.held = map[string]int{}
+	}
+	if err := f.pulled[d.Path]; err != nil {
+		return nil, err
+	}
+	f.held[d.Path]++
+	return func() { f.mu.Lock(); defer f.mu.Unlock(); f.held[d.Path]-- }, nil
+}
+
 func (f *fakeNode) Settle(context.Context) []string { return f.unsettled }
 
 func (f *fakeNode) Prepare(ctx context.Context, c prepare.Command, devices []device.Device) error {
@@ -73,6 +89,11 @@ func (f *fakeNode) Prepare(ctx context.Context, c prepare.Command, devices []dev
 	defer f.mu.Unlock()
 	if len(devices) != len(c.Devices) || devices[0].Path != c.Devices[0] {
 		return fmt.Errorf("%v for the devices %v", c.Devices, devices)
+	}
+	for _, p := range append([]string{c.MetadataDevice}, c.Devices...) {
+		if p != "" && f.held[p] == 0 {
+			return fmt.Errorf("%s is written to by name and not held", p)
+		}
 	}
 	_, err := f.run(ctx, "ceph-volume", c.Args...)
 	return err
