@@ -115,7 +115,7 @@ func Deployment(c podspec.Cluster, m Mon, u podspec.User) *appsv1.Deployment {
 		Volumes:    podspec.Volumes(c, d),
 	}
 	place(c, &pod, m, u)
-	if m.Place != nil && m.Claim == nil {
+	if m.Place != nil && m.bound() {
 		pod.NodeSelector = map[string]string{corev1.LabelHostname: m.Place.Hostname}
 	}
 	if m.Claim != nil {
@@ -123,6 +123,10 @@ func Deployment(c podspec.Cluster, m Mon, u podspec.User) *appsv1.Deployment {
 	}
 	return podspec.Deployment(c, d, pod, u)
 }
+
+// bound reports whether a mon can run on its node only: its data or its address is
+// that node's.
+func (m Mon) bound() bool { return m.Claim == nil || m.HostNetwork }
 
 // store is the command that makes a mon's store where there is none.
 func store(c podspec.Cluster, d podspec.Daemon, m Mon) []string {
@@ -246,6 +250,11 @@ func Canary(c podspec.Cluster, m Mon, u podspec.User) *corev1.Pod {
 		Volumes: []corev1.Volume{{Name: "never-there", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: NeverThere},
 		}}}},
+	}
+	if m.Claim != nil && m.bound() {
+		// The mon follows its canary, so the volume has to be one that this node reaches.
+		// No container mounts it: the kubelet leaves it alone.
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: podspec.VolumeData, VolumeSource: *Daemon(c, m).Data})
 	}
 	place(c, &pod, m, u)
 	return &corev1.Pod{

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/podspec"
 )
 
@@ -46,6 +47,38 @@ func TestAMonStaysWhereItsDataIs(t *testing.T) {
 		m.Stay(tc.live)
 		if (m.Claim != nil) != tc.stays || m.HostNetwork != tc.staysOnNet {
 			t.Errorf("%s: on a volume %v, on the host's network %v", tc.name, m.Claim != nil, m.HostNetwork)
+		}
+	}
+}
+
+// A mon on the host's network has its node's address: on a volume that any node reaches,
+// the scheduler could put it elsewhere, where it cannot bind.
+func TestAMonStaysWhereItsAddressIs(t *testing.T) {
+	c := podspec.Cluster{Name: "c", Namespace: "ns"}
+	for _, tc := range []struct {
+		name        string
+		claim, host bool
+		pinned      bool
+	}{
+		{"on the node, behind a Service", false, false, true},
+		{"on the node and its network", false, true, true},
+		{"on a volume, behind a Service", true, false, false},
+		{"on a volume and its node's network", true, true, true},
+	} {
+		m := Mon{ID: "a", HostNetwork: tc.host, Place: &endpoints.Place{Name: "n1", Hostname: "h1"}}
+		if tc.claim {
+			m.Claim = &cephv1.VolumeClaimTemplate{}
+		}
+		got := Deployment(c, m, podspec.User{}).Spec.Template.Spec.NodeSelector[corev1.LabelHostname]
+		if want := map[bool]string{true: "h1"}[tc.pinned]; got != want {
+			t.Errorf("%s: pinned to %q, want %q", tc.name, got, want)
+		}
+		// Where the mon follows the canary, the canary has to follow the volume.
+		binds := slices.ContainsFunc(Canary(c, m, podspec.User{}).Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == Name("a")
+		})
+		if binds != (tc.claim && tc.pinned) {
+			t.Errorf("%s: the canary has the claim: %v", tc.name, binds)
 		}
 	}
 }
