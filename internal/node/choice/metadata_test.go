@@ -30,13 +30,15 @@ func TestAVolumeForADatabaseIsBlankToo(t *testing.T) {
 		want Reason
 		says string
 	}{
-		"a blank partition":                   {part(nothing), "sda2", Selected, ""},
-		"a blank volume, small":               {lv(nothing), "/dev/fast/db", Selected, ""},
-		"a partition with a file system":      {part(func(d *device.Device) { d.FSType = "ext4" }), "sda2", NoMetadata, "ext4"},
-		"a volume with a file system":         {lv(func(d *device.Device) { d.FSType = "xfs" }), "/dev/fast/db", NoMetadata, "xfs"},
-		"a volume under a mapping":            {lv(func(d *device.Device) { d.Children = []string{"dm-9"} }), "/dev/fast/db", NoMetadata, "dm-9"},
-		"a volume that cannot be asked":       {lv(func(d *device.Device) { d.Inventory = nil }), "/dev/fast/db", NoMetadata, "not inspected"},
-		"a volume with a label":               {lv(func(d *device.Device) { d.Inventory.Rejected = []string{"Has BlueStore device label", device.InsufficientSpace} }), "/dev/fast/db", NoMetadata, "BlueStore"},
+		"a blank partition":              {part(nothing), "sda2", Selected, ""},
+		"a blank volume, small":          {lv(nothing), "/dev/fast/db", Selected, ""},
+		"a partition with a file system": {part(func(d *device.Device) { d.FSType = "ext4" }), "sda2", NoMetadata, "ext4"},
+		"a volume with a file system":    {lv(func(d *device.Device) { d.FSType = "xfs" }), "/dev/fast/db", NoMetadata, "xfs"},
+		"a volume under a mapping":       {lv(func(d *device.Device) { d.Children = []string{"dm-9"} }), "/dev/fast/db", NoMetadata, "dm-9"},
+		"a volume that cannot be asked":  {lv(func(d *device.Device) { d.Inventory = nil }), "/dev/fast/db", NoMetadata, "not inspected"},
+		"a volume with a label": {lv(func(d *device.Device) {
+			d.Inventory.Rejected = []string{"Has BlueStore device label", device.InsufficientSpace}
+		}), "/dev/fast/db", NoMetadata, "BlueStore"},
 		"a partition that somebody holds":     {part(func(d *device.Device) { d.Inventory = &device.Inventory{Rejected: []string{"locked"}} }), "sda2", NoMetadata, "locked"},
 		"the database of another of our OSDs": {lv(of(ours, device.RoleDB)), "/dev/fast/db", NoMetadata, "osd.4"},
 		"the WAL of another of our OSDs":      {part(of(ours, device.RoleWAL)), "sda2", NoMetadata, "osd.4"},
@@ -53,7 +55,9 @@ func TestAVolumeForADatabaseIsBlankToo(t *testing.T) {
 // Two disks cannot have their databases on one volume: the second would be made on top of
 // the first.
 func TestAVolumeHoldsOneDatabase(t *testing.T) {
-	lv := with("dm-3", func(d *device.Device) { d.Type, d.Path, d.Links = device.LVM, "/dev/mapper/fast-db", []string{"/dev/fast/db"} })
+	lv := with("dm-3", func(d *device.Device) {
+		d.Type, d.Path, d.Links = device.LVM, "/dev/mapper/fast-db", []string{"/dev/fast/db"}
+	})
 	sel := Selection{UseAll: true, Config: Config{MetadataDevice: "/dev/fast/db"}}
 	got := Choose([]device.Device{blank("sdb"), blank("sdc"), lv}, sel, Facts{FSID: ours})
 	if !got[0].Use || got[1].Use || got[1].Reason != NoMetadata || !strings.Contains(got[1].Message, "/dev/sdb") {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/castellan-storage/castellan/internal/node/inspect"
 	"github.com/castellan-storage/castellan/internal/node/sanitize/task"
 )
 
@@ -31,6 +32,11 @@ func (h Host) directories(ctx context.Context, req task.Request) []task.Item {
 		return []task.Item{{What: "directory", Where: req.DataDir, Outcome: task.Failed, Message: err.Error()}}
 	}
 	defer func() { _ = root.Close() }()
+	free, err := alone(ctx, root)
+	if err != nil {
+		return []task.Item{{What: "directory", Where: req.DataDir, Outcome: task.Failed, Message: err.Error()}}
+	}
+	defer free()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return []task.Item{{What: "directory", Where: req.DataDir, Outcome: task.Failed, Message: err.Error()}}
@@ -50,6 +56,53 @@ func (h Host) directories(ctx context.Context, req task.Request) []task.Item {
 	}
 	items = append(items, namespace(root, req)...)
 	return append(items, sockets(root, h.Root, req)...)
+}
+
+// turnWithin bounds the wait for another run to end with the directories: it looks into a
+// few stores, which takes seconds.
+const turnWithin = 2 * time.Minute
+
+// alone keeps other runs on this host away from the dataDir until free is called: the pod
+// of a Job that was replaced while it still ran, and the Jobs of other clusters with the
+// same dataDir. All look into stores in one place (scratch), and what one has put there must
+// not be taken for what another looks at.
+func alone(ctx context.Context, root *os.Root) (free func(), err error) {
+	f, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	if err = flock(f, unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		// The goroutine has the file for itself: one that is given up still waits on it.
+		return wait(ctx, f)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("locking the directory: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func wait(ctx context.Context, f *os.File) (free func(), err error) {
+	free = func() { _ = f.Close() }
+	_, err = inspect.InTime(ctx, "waiting for another cleanup on this host", turnWithin, func() (struct{}, error) {
+		err := flock(f, unix.LOCK_EX)
+		if err != nil {
+			free()
+		}
+		return struct{}{}, err
+	}, func(struct{}) { free() })
+	if err != nil {
+		return nil, err
+	}
+	return free, nil
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // mon removes the store of one mon if it is the cluster's.

@@ -24,6 +24,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/label"
 	"github.com/castellan-storage/castellan/internal/node/run"
 	"github.com/castellan-storage/castellan/internal/node/sanitize/task"
+	"github.com/castellan-storage/castellan/internal/node/volume"
 )
 
 // parallel is how many disks are overwritten at once: enough to keep a host's
@@ -178,7 +179,7 @@ func (h Host) overwrite(ctx context.Context, req task.Request, p part, m method)
 	}
 	var err error
 	if p.Mode == "lvm" {
-		err = h.overwriteVolume(ctx, p, m)
+		err = h.overwriteVolume(ctx, req, p, m)
 	} else {
 		err = h.overwriteDisk(ctx, req, p, m)
 	}
@@ -216,7 +217,7 @@ func proven(d disk, req task.Request, p part) error {
 
 // overwriteVolume makes sure that nobody uses a volume, and overwrites what `lvm
 // zap` leaves: all of it, or the copies of the label.
-func (h Host) overwriteVolume(ctx context.Context, p part, m method) error {
+func (h Host) overwriteVolume(ctx context.Context, req task.Request, p part, m method) error {
 	if p.Encrypted {
 		if err := h.closeMapping(ctx, p); err != nil {
 			return err
@@ -230,13 +231,36 @@ func (h Host) overwriteVolume(ctx context.Context, p part, m method) error {
 	if p.Encrypted {
 		inner = "" // its label cannot be read any more
 	}
+	// Whoever has a volume open keeps it from being removed, so what its name stands for
+	// now it stands for until the end.
+	err = h.tagged(ctx, req, p)
 	switch {
+	case err != nil:
 	case m.complete || m.random || m.iterations > 1:
 		err = d.wipe(ctx, inner, m)
 	case inner != "":
 		err = d.wipeCopies(ctx, inner, min(int64(edge), d.size), d.size)
 	}
 	return errors.Join(err, d.f.Close())
+}
+
+// tagged proves by the tags that it has now that a volume is still the part of an OSD that
+// it was when all were listed.
+func (h Host) tagged(ctx context.Context, req task.Request, p part) error {
+	out, err := h.Run.Run(ctx, "lvs", volume.LVsArgs()...)
+	if err != nil {
+		return fmt.Errorf("making sure whose it is: %w", err)
+	}
+	lvs, err := volume.ParseLVs(out)
+	if err != nil {
+		return fmt.Errorf("making sure whose it is: %w", err)
+	}
+	for _, f := range volume.Found(lvs) {
+		if f.VG == p.VG && f.LV == p.LV && f.LVUUID == p.LVUUID && f.UUID == p.UUID && f.FSID == req.FSID && f.Role == p.Role {
+			return nil
+		}
+	}
+	return fmt.Errorf("the volume %s/%s is not tagged as the %s of OSD %s of this cluster any more", p.VG, p.LV, p.Role, p.UUID)
 }
 
 // volumePath is the device of a volume. Links of LVM can be missing where no udev

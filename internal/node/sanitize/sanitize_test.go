@@ -61,6 +61,8 @@ type host struct {
 	devs  []device.Device
 	bad   map[string]error
 	runs  []string
+	// later is what lvs finds, where that is not what was found before.
+	later []device.Found
 	// then is called for each program.
 	then func(name string, args []string) error
 }
@@ -80,6 +82,9 @@ func (h *host) Look(context.Context) (inspect.Result, error) {
 }
 
 func (h *host) Run(_ context.Context, name string, args ...string) ([]byte, error) {
+	if name == "lvs" {
+		return h.lvs(), nil
+	}
 	h.runs = append(h.runs, strings.Join(append([]string{name}, args...), " "))
 	if h.then != nil {
 		if err := h.then(name, args); err != nil {
@@ -111,6 +116,22 @@ func (h *host) Run(_ context.Context, name string, args ...string) ([]byte, erro
 		return []byte("monmaptool: monmap file\nepoch 1\nfsid " + string(fsid) + "\nlast_changed x\n"), err
 	}
 	return nil, nil
+}
+
+// lvs lists the volumes that were found, or what they are by now.
+func (h *host) lvs() []byte {
+	found := h.found
+	if h.later != nil {
+		found = h.later
+	}
+	var lines []string
+	for _, f := range found {
+		if f.Mode == "lvm" {
+			tags := fmt.Sprintf("ceph.osd_fsid=%s,ceph.osd_id=%d,ceph.cluster_fsid=%s,ceph.type=%s", f.UUID, f.ID, f.FSID, f.Role)
+			lines = append(lines, fmt.Sprintf(`{"vg_name":%q,"lv_name":%q,"lv_uuid":%q,"lv_size":"5","lv_tags":%q,"lv_path":%q,"devices":""}`, f.VG, f.LV, f.LVUUID, tags, f.Path))
+		}
+	}
+	return []byte(`{"report":[{"lv":[` + strings.Join(lines, ",") + `]}]}`)
 }
 
 func (h *host) clean(req task.Request) task.Report {
