@@ -385,9 +385,26 @@ func found(cl *cephv1.CephCluster, seen Seen, v release.Version, p *kit.Plan) {
 		return
 	}
 	id := seen.Stored.Identity
+	if why := foreign(cl, id.FSID); why != "" {
+		p.Wait = &kit.Wait{
+			Reason: "IdentityMismatch", Blocked: true, Message: why + "; its keys are not given to this one's daemons",
+			Hint: "put the right Secret " + identity.Secret + " back", For: time.Minute,
+		}
+		return
+	}
 	mons := secret(seen.Cluster, identity.MonsKeyring, map[string][]byte{"keyring": []byte(id.MonsKeyringFile())}, false)
 	admin := secret(seen.Cluster, identity.AdminKeyring, map[string][]byte{"keyring": []byte(id.AdminKeyringFile())}, false)
 	p.Apply = append(p.Apply, mons, admin)
+}
+
+// foreign says that the identity is not that of the cluster which has run here, "" where it
+// may be: Secrets of several clusters are easily confused when they are restored.
+func foreign(cl *cephv1.CephCluster, fsid string) string {
+	st := cl.Status.CephStatus
+	if st == nil || st.FSID == "" || fsid == "" || st.FSID == fsid {
+		return ""
+	}
+	return fmt.Sprintf("Secret %s is of the cluster %s, and this CephCluster has run with fsid %s", identity.Secret, fsid, st.FSID)
 }
 
 func secret(c podspec.Cluster, name string, data map[string][]byte, protected bool) *corev1.Secret {

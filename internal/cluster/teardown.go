@@ -485,6 +485,12 @@ func destroy(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	case len(all) > 0 && seen.Cluster.FSID == "":
 		return blocked("IdentityLost", "it is not known which fsid the cluster has, so that no disk can be proven to be its own: "+some(all.Names()),
 			"restore Secret "+identity.Secret+" from a backup, or take spec.cleanupPolicy.confirmation back", blockedAgain, true)
+	case len(all) > 0 && foreign(cl, seen.Cluster.FSID) != "":
+		return blocked("IdentityMismatch", foreign(cl, seen.Cluster.FSID)+": disks of that one must not be taken for this cluster's",
+			"put the right Secret "+identity.Secret+" back, or take spec.cleanupPolicy.confirmation back", blockedAgain, true)
+	case len(all) > 0 && l.StoredFSID != "" && l.StoredFSID != seen.Cluster.FSID:
+		return blocked("IdentityMismatch", fmt.Sprintf("Secret %s names the cluster %s, and when the cleanup began it was %s: disks of the one must not be taken for the other's", identity.Secret, seen.Cluster.FSID, l.StoredFSID),
+			"put the right Secret "+identity.Secret+" back, or take spec.cleanupPolicy.confirmation back", blockedAgain, true)
 	case len(all) > 0 && (!l.Listed || !maps.Equal(data, stored)):
 		p := blocked("CleanupPreparing", "the hosts to clean are "+some(all.Names()), "", time.Second, false)
 		p.Apply = []kit.Object{hostsMap(seen.Cluster, data)}
