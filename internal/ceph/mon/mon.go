@@ -89,9 +89,17 @@ func (q Quorum) In(name string) bool {
 }
 
 // QuorumStatus reads who is in quorum, and the monmap. Without a quorum there
-// is no answer but an *ceph.UnreachableError.
+// is no answer but an *ceph.UnreachableError. One that names no mon, or nobody in quorum,
+// is no answer: somebody has given it, and by it every mon could be taken out.
 func (c Client) QuorumStatus(ctx context.Context) (Quorum, error) {
-	return ceph.MonJSON[Quorum](ctx, c.c, ceph.Cmd("quorum_status"))
+	q, err := ceph.MonJSON[Quorum](ctx, c.c, ceph.Cmd("quorum_status"))
+	if err == nil && (len(q.Monmap.Mons) == 0 || len(q.Names) == 0) {
+		err = &ceph.DecodeError{Prefix: "quorum_status", Err: errors.New("it names no mon, or none in quorum")}
+	}
+	if err != nil {
+		return Quorum{}, err
+	}
+	return q, nil
 }
 
 // Dump reads the monmap.

@@ -106,3 +106,28 @@ func FuzzMaps(f *testing.F) {
 		_, _ = c.Metadata(ctx)
 	})
 }
+
+// By an answer that names nobody, every mon could be taken out.
+func TestAQuorumOfNobodyIsNoAnswer(t *testing.T) {
+	for _, out := range []string{`{}`, `null`, `{"quorum_names":["a"]}`, `{"monmap":{"mons":[{"name":"a"}]}}`, `{"quorum_names":["a"],"monmap":{"mons":null}}`} {
+		c := New(answers(out))
+		if q, err := c.QuorumStatus(t.Context()); err == nil {
+			t.Errorf("%s: %+v", out, q)
+		}
+	}
+}
+
+// answers says the same to every question.
+type answers string
+
+func (a answers) Mon(context.Context, ceph.Command) (ceph.Reply, error) {
+	return ceph.Reply{Out: []byte(a)}, nil
+}
+
+func (a answers) Mgr(ctx context.Context, cmd ceph.Command) (ceph.Reply, error) {
+	return a.Mon(ctx, cmd)
+}
+
+func (a answers) Tell(ctx context.Context, _ string, cmd ceph.Command) (ceph.Reply, error) {
+	return a.Mon(ctx, cmd)
+}
