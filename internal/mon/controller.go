@@ -217,16 +217,20 @@ func (c *Controller) deployments(ctx context.Context, cl *cephv1.CephCluster, fr
 	return nil
 }
 
-// stamp reads a time that an annotation holds. One that cannot be read counts as
-// just now: it delays a replacement and never hastens it.
+// skew is how far the clock of the operator before may have been ahead.
+const skew = time.Minute
+
+// stamp reads a time that an annotation holds. One that cannot be read, or that has not
+// come yet, is none, and is noted anew: it delays a replacement and never hastens it, nor
+// keeps it off for ever.
 func stamp(d *appsv1.Deployment, annotation string, now time.Time) time.Time {
 	v := d.Annotations[annotation]
 	if v == "" {
 		return time.Time{}
 	}
 	t, err := time.Parse(time.RFC3339, v)
-	if err != nil {
-		return now
+	if err != nil || t.After(now.Add(skew)) {
+		return time.Time{}
 	}
 	return t
 }
@@ -289,10 +293,11 @@ func (c *Controller) nodes(ctx context.Context, cl *cephv1.CephCluster, seen *Se
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	byName, byHost := map[string]*corev1.Node{}, map[string]*corev1.Node{}
+	byName, byHost, named := map[string]*corev1.Node{}, map[string]*corev1.Node{}, map[string][]string{}
 	for i := range list.Items {
 		n := &list.Items[i]
 		byName[n.Name] = n
+		named[n.Labels[corev1.LabelHostname]] = append(named[n.Labels[corev1.LabelHostname]], n.Name)
 		byHost[n.Labels[corev1.LabelHostname]] = n
 	}
 	zoneLabel := cl.Spec.Mon.EffectiveFailureDomainLabel()
@@ -309,6 +314,12 @@ func (c *Controller) nodes(ctx context.Context, cl *cephv1.CephCluster, seen *Se
 					}
 					if seen.State.Spec.HostNetwork {
 						m.Address, _ = netip.ParseAddr(monIP(n))
+					}
+					// Pinned by such a label, the mon could come to the other node, where it
+					// has no store, and begin with an empty one.
+					if same := named[p.Hostname]; (len(same) > 1 || p.Hostname == "") && cl.Spec.Mon.ClaimFor(p.Zone) == nil {
+						slices.Sort(same)
+						m.Canary.Place, m.Canary.Refused = nil, fmt.Sprintf("it would be on node %s, and the nodes %s all have the label %s=%s: give each node its own", n.Name, strings.Join(same, ", "), corev1.LabelHostname, p.Hostname)
 					}
 				}
 			}

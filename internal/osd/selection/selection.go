@@ -65,12 +65,25 @@ func Resolve(spec *cephv1.ClusterSpec, nodes []corev1.Node, hostLabel string) Re
 		return res
 	}
 	placement := spec.Placement.ForDaemon(cephv1.KeyOSD)
-	byHost := map[string]*corev1.Node{}
+	byHost, pinned := map[string]*corev1.Node{}, map[string][]string{}
 	for i := range nodes {
 		byHost[nodes[i].Labels[hostLabel]] = &nodes[i]
+		pinned[nodes[i].Labels[corev1.LabelHostname]] = append(pinned[nodes[i].Labels[corev1.LabelHostname]], nodes[i].Name)
+	}
+	// A pod for one of these could come to the other, and make OSDs of that one's disks.
+	ambiguous := func(n *corev1.Node, field string) bool {
+		same := pinned[n.Labels[corev1.LabelHostname]]
+		if len(same) > 1 {
+			slices.Sort(same)
+			res.Problems = append(res.Problems, Problem{Field: field, Node: n.Name, Message: fmt.Sprintf("the nodes %s all have the label %s=%s, so a pod for node %s could come to another one; give each node its own", strings.Join(same, ", "), corev1.LabelHostname, n.Labels[corev1.LabelHostname], n.Name)})
+		}
+		return len(same) > 1
 	}
 	if s.UseAllNodes {
 		for i := range nodes {
+			if ok, _ := fits(&nodes[i], placement); ok && ambiguous(&nodes[i], "spec.storage.useAllNodes") {
+				continue
+			}
 			res.add(&nodes[i], -1, cephv1.Node{}, spec, base, placement, hostLabel)
 		}
 	} else {
@@ -81,6 +94,9 @@ func Resolve(spec *cephv1.ClusterSpec, nodes []corev1.Node, hostLabel string) Re
 					Field: fmt.Sprintf("spec.storage.nodes[%d].name", i), Node: n.Name,
 					Message: fmt.Sprintf("no node has the label %s=%s", hostLabel, n.Name),
 				})
+				continue
+			}
+			if ambiguous(node, fmt.Sprintf("spec.storage.nodes[%d].name", i)) {
 				continue
 			}
 			res.add(node, i, n, spec, base, placement, hostLabel)

@@ -137,3 +137,30 @@ func TestPodsArePinnedByTheHostname(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// A pod is pinned by a label. Where two nodes have the same, what is asked of the one could
+// be done to the disks of the other.
+func TestNodesWithOneHostnameGetNoOSDs(t *testing.T) {
+	twin := func(n *corev1.Node) { n.Labels[corev1.LabelHostname] = "twin" }
+	nodes := []corev1.Node{node("n1"), node("n2", twin), node("n3", twin), node("n4", twin, func(n *corev1.Node) {
+		n.Spec.Taints = []corev1.Taint{{Key: "control", Effect: corev1.TaintEffectNoSchedule}}
+	})}
+	for name, c := range map[string]struct {
+		storage cephv1.StorageScopeSpec
+		names   []string
+		field   string
+	}{
+		"all nodes":   {cephv1.StorageScopeSpec{UseAllNodes: true}, []string{"n1"}, "spec.storage.useAllNodes"},
+		"named nodes": {cephv1.StorageScopeSpec{Nodes: []cephv1.Node{{Name: "n1"}, {Name: "twin"}}}, []string{"n1"}, "spec.storage.nodes[1].name"},
+		"others":      {cephv1.StorageScopeSpec{Nodes: []cephv1.Node{{Name: "n1"}}}, []string{"n1"}, ""},
+	} {
+		c.storage.UseAllDevices = ptr.To(true)
+		r := Resolve(&cephv1.ClusterSpec{Storage: c.storage}, nodes, corev1.LabelHostname)
+		if diff := cmp.Diff(c.names, names(r)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if (len(r.Problems) > 0) != (c.field != "") || c.field != "" && (r.Problems[0].Field != c.field || !strings.Contains(r.Problems[0].Message, "n2, n3")) {
+			t.Errorf("%s: %+v", name, r.Problems)
+		}
+	}
+}
