@@ -316,6 +316,15 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if f := unhandled.Blocking(&cl.Spec); f != nil && !seen.Stored.Founded && !pods.Founded(cl) {
 		return kit.Plan{Err: kit.Terminal(f.Path, "%s; no cluster is founded that could not become the one that is asked for", f.Instead)}
 	}
+	if o := seen.Stored.Owners; len(o) > 0 && !slices.Contains(o, cl.UID) {
+		// Kubernetes deletes it for want of an owner at any moment. What was made from it by
+		// then would be a cluster without an identity.
+		return kit.Plan{Wait: &kit.Wait{
+			Reason: "EarlierClusterLeaving", Blocked: true, For: time.Second,
+			Message: fmt.Sprintf("Secret %s is of a CephCluster that was here before (uid %s), and goes with it; nothing is made before it is gone", identity.Secret, o[0]),
+			Hint:    "if this one is to go on with the identity of the earlier, take metadata.ownerReferences out of the Secret",
+		}}
+	}
 	if seen.Shares != "" {
 		return kit.Plan{Wait: &kit.Wait{
 			Reason: kit.ReasonInvalidSpec, Blocked: true, For: time.Minute,

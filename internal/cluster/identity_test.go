@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/cleanup"
@@ -56,6 +58,27 @@ func TestNothingIsCleanedByTheIdentityOfAnotherCluster(t *testing.T) {
 				t.Errorf("%s", p)
 			}
 			if c.blocked && (len(p.Apply)+len(p.Do)+len(p.Create)+len(p.Delete) > 0 || !p.Wait.Blocked || !strings.Contains(p.Wait.Message, otherFSID)) {
+				t.Errorf("%s", p)
+			}
+		})
+	}
+}
+
+// A CephCluster that is made again at once finds the Secret of the one before, which goes
+// with that one. With it the new one would begin, and then be without an identity.
+func TestNothingIsMadeFromASecretThatGoesWithAnotherCephCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		owners []types.UID
+		waits  bool
+	}{
+		"its own": {[]types.UID{"now"}, false}, "nobody's, as restored": {nil, false}, "of the one before": {[]types.UID{"before"}, true}, "of both": {[]types.UID{"before", "now"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cl := ran("")
+			cl.UID, cl.Spec.CleanupPolicy.Confirmation = "now", ""
+			cl.Spec.DataDirHostPath, cl.Spec.CephVersion.Image = "/var/lib/rook", "quay.io/ceph/ceph:v20.2.4"
+			p := (&Controller{}).Plan(cl, Seen{Stored: access.Cluster{Founded: true, Owners: c.owners, Identity: identity.Identity{FSID: oneFSID}}})
+			if got := p.Wait != nil && p.Wait.Reason == "EarlierClusterLeaving"; got != c.waits || c.waits && len(p.Create)+len(p.Apply)+len(p.Do)+len(p.Delete) > 0 {
 				t.Errorf("%s", p)
 			}
 		})

@@ -59,6 +59,8 @@ type Cluster struct {
 	// Founded says that the Secret with the identity exists; Identity is valid then.
 	Founded  bool
 	Identity identity.Identity
+	// Owners are the CephClusters that the Secret goes with, by uid.
+	Owners []types.UID
 	// Listed says that the ConfigMap with the mons exists; List is valid then.
 	Listed bool
 	List   endpoints.List
@@ -93,6 +95,11 @@ func (r Reader) Read(ctx context.Context, namespace string) (Cluster, error) {
 		return Cluster{}, fmt.Errorf("reading the cluster's identity: %w", err)
 	}
 	if c.Founded = found; found {
+		for _, r := range secret.OwnerReferences {
+			if r.Kind == "CephCluster" {
+				c.Owners = append(c.Owners, r.UID)
+			}
+		}
 		if c.Identity, err = identity.Parse(secret.Data); err != nil {
 			return Cluster{}, fmt.Errorf("reading the cluster's identity: %w", err)
 		}
