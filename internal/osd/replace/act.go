@@ -636,7 +636,7 @@ func (c *Controller) noPods(ctx context.Context, s Still, d *appsv1.Deployment) 
 	if s.For == plan.Release {
 		return nil, nil
 	}
-	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: d.Labels[spec.IDLabel]})
+	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: fmt.Sprint(s.ID)})
 	if err != nil {
 		return nil, err
 	}
