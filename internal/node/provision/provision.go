@@ -175,69 +175,113 @@ func carryOutAll(ctx context.Context, node Node, preparer Preparer, commands []p
 			wg.Go(func() {
 				room <- struct{}{}
 				defer func() { <-room }()
-				errs[i] = carryOut(ctx, node, preparer, c, devices)
+				errs[i] = carryOut(ctx, node, preparer, c, devices, nil)
 			})
 		}
 	}
 	wg.Wait()
+	given := map[string]bool{}
 	for i, c := range commands {
 		if !c.Raw {
-			errs[i] = carryOut(ctx, node, preparer, c, devices)
+			errs[i] = carryOut(ctx, node, preparer, c, devices, given)
 		}
 	}
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // carryOut runs one command after a last look at each device it writes to: nobody
-// holds it, and there is still nothing on it.
-func carryOut(ctx context.Context, node Node, preparer Preparer, c prepare.Command, devices []device.Device) error {
+// holds it, and there is still nothing on it. Between that look and the writing Ceph is
+// asked for an id, which takes as long as it takes; the programs are told names, and a disk
+// that was pulled gives its own to the next one, which may hold data. So all disks are held
+// from before the look to the end. given are the metadata devices that an earlier command
+// was told to use.
+func carryOut(ctx context.Context, node Node, preparer Preparer, c prepare.Command, devices []device.Device, given map[string]bool) error {
+	named := strings.Join(c.Devices, ", ")
+	var release []func()
+	defer func() {
+		for _, r := range release {
+			r()
+		}
+	}()
+	for _, p := range append(slices.Clone(c.Devices), c.MetadataDevice) {
+		for _, d := range disksOf(devices, p) {
+			free, err := node.Hold(ctx, d)
+			if err != nil {
+				return fmt.Errorf("preparing %s: %w", named, err)
+			}
+			release = append(release, free)
+		}
+	}
+	blank, err := stillBlank(ctx, node, c.Devices, devices)
+	if err != nil {
+		return err
+	}
+	if i := device.Find(devices, c.MetadataDevice); i >= 0 && forDatabase(devices[i]) && !given[c.MetadataDevice] {
+		if err := freeForDatabase(ctx, node, devices[i]); err != nil {
+			return fmt.Errorf("preparing %s: its database: %w", named, err)
+		}
+	}
+	if c.MetadataDevice != "" {
+		given[c.MetadataDevice] = true
+	}
+	if err := preparer.Prepare(ctx, c, blank); err != nil {
+		return fmt.Errorf("preparing %s: %w", named, err)
+	}
+	return nil
+}
+
+// disksOf are the devices that have to be held for the sake of one: itself, or the disks
+// below a partition or volume. ceph-volume takes a volume or partition of an OSD that
+// could not be made away again, which the kernel refuses of one that somebody has open; a
+// partition is named after its disk, and a volume by LVM, which reads the name from the disk.
+func disksOf(devices []device.Device, ref string) []device.Device {
+	i := device.Find(devices, ref)
+	if i < 0 {
+		return nil
+	}
+	d := devices[i]
+	if d.Type != device.Partition && d.Type != device.LVM {
+		return []device.Device{d}
+	}
+	var disks []device.Device
+	for _, p := range d.Parents {
+		disks = append(disks, disksOf(devices, p)...)
+	}
+	return disks
+}
+
+// stillBlank is the last look at the devices of the data.
+func stillBlank(ctx context.Context, node Node, paths []string, devices []device.Device) ([]device.Device, error) {
 	var blank []device.Device
-	for _, p := range c.Devices {
+	for _, p := range paths {
 		i := device.Find(devices, p)
 		if i < 0 {
-			return fmt.Errorf("preparing %s: the device is gone", p)
+			return nil, fmt.Errorf("preparing %s: the device is gone", p)
 		}
-		// Between this look and the writing Ceph is asked for an id, which takes as long as
-		// it takes; the programs are told names, and a disk that was pulled gives its own to
-		// the next one, which may hold data.
-		release, err := node.Hold(ctx, devices[i])
-		if err != nil {
-			return fmt.Errorf("preparing %s: %w", p, err)
-		}
-		defer release()
 		if err := node.Free(ctx, devices[i]); err != nil {
-			return fmt.Errorf("preparing %s: %w", p, err)
+			return nil, fmt.Errorf("preparing %s: %w", p, err)
 		}
 		// Preparing the disks before this one has taken minutes, and not every use of a
 		// disk holds it open or has a BlueStore label.
 		item, err := node.Inventory(ctx, devices[i].Path)
 		if err != nil {
-			return fmt.Errorf("preparing %s: %w", p, err)
+			return nil, fmt.Errorf("preparing %s: %w", p, err)
 		}
 		if !item.Available {
-			return fmt.Errorf("preparing %s: it was free when it was chosen, and is rejected now: %s", p, strings.Join(item.Rejected, "; "))
+			return nil, fmt.Errorf("preparing %s: it was free when it was chosen, and is rejected now: %s", p, strings.Join(item.Rejected, "; "))
 		}
 		blank = append(blank, devices[i])
 	}
-	if i := device.Find(devices, c.MetadataDevice); i >= 0 {
-		release, err := node.Hold(ctx, devices[i])
-		if err != nil {
-			return fmt.Errorf("preparing %s: its metadata device: %w", strings.Join(c.Devices, ", "), err)
-		}
-		defer release()
-	}
-	if i := device.Find(devices, c.MetadataDevice); i >= 0 && choice.WrittenWhole(devices[i]) {
-		if err := freeForDatabase(ctx, node, devices[i]); err != nil {
-			return fmt.Errorf("preparing %s: its database: %w", strings.Join(c.Devices, ", "), err)
-		}
-	}
-	if err := preparer.Prepare(ctx, c, blank); err != nil {
-		return fmt.Errorf("preparing %s: %w", strings.Join(c.Devices, ", "), err)
-	}
-	return nil
+	return blank, nil
 }
 
-// freeForDatabase is the last look at a volume or partition that becomes a database.
+// forDatabase reports whether a metadata device was blank when it was chosen: a volume or a
+// partition, which becomes one database as it is, and a disk that has no databases yet.
+func forDatabase(d device.Device) bool {
+	return choice.WrittenWhole(d) || d.Inventory != nil && len(choice.ForDatabase(*d.Inventory)) == 0
+}
+
+// freeForDatabase is the last look at a device that gets its first database.
 func freeForDatabase(ctx context.Context, node Node, d device.Device) error {
 	if err := node.Free(ctx, d); err != nil {
 		return err

@@ -91,8 +91,13 @@ func (f *fakeNode) Prepare(ctx context.Context, c prepare.Command, devices []dev
 		return fmt.Errorf("%v for the devices %v", c.Devices, devices)
 	}
 	for _, p := range append([]string{c.MetadataDevice}, c.Devices...) {
-		if p != "" && f.held[p] == 0 {
-			return fmt.Errorf("%s is written to by name and not held", p)
+		for _, d := range disksOf(f.devices, p) {
+			if f.held[d.Path] == 0 {
+				return fmt.Errorf("%s is written to by name and not held", d.Path)
+			}
+		}
+		if i := device.Find(f.devices, p); i >= 0 && f.held[p] > 0 && len(f.devices[i].Parents) > 0 {
+			return fmt.Errorf("%s is held itself, so ceph-volume cannot take it away again", p)
 		}
 	}
 	_, err := f.run(ctx, "ceph-volume", c.Args...)
