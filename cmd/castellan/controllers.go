@@ -101,7 +101,7 @@ func controllers() []entry {
 		}},
 		{"discover", groupCeph, registerDiscovery},
 		{"status", groupCeph, func(c *common) error {
-			return kit.Register(c.mgr, c.env, &status.Controller{Access: c.access}, status.Options())
+			return kit.Register(c.mgr, c.env, &status.Controller{Access: c.access, Settings: c.settings.Get}, c.settled(status.Options()))
 		}},
 		{"csi-users", groupCeph, func(c *common) error {
 			ctl := &csiusers.Controller{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}

@@ -295,7 +295,11 @@ func (p *process) fill(ctx context.Context, mgr ctrl.Manager, s scope, list []en
 	if err != nil {
 		return err
 	}
-	if err := set.OnChange(ctx, p.level, settingsChanged); err != nil {
+	follow := func(value settings.Settings, data map[string]string) {
+		p.pool.SetTimeout(value.CommandTimeout)
+		settingsChanged(data)
+	}
+	if err := set.OnChange(ctx, p.level, follow); err != nil {
 		return err
 	}
 	if err := mgr.AddReadyzCheck("caches", ready(mgr)); err != nil {

@@ -9,6 +9,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/castellan-storage/castellan/internal/settings"
 )
 
 // Environment variables that say which namespaces the operator works in, as its
@@ -33,11 +35,14 @@ func (s scope) String() string {
 // ROOK_CURRENT_NAMESPACE_ONLY goes before the environment. The operator's own
 // namespace is always in it.
 func scopeOf(own string, data map[string]string, env func(string) string) scope {
-	only, err := strconv.ParseBool(strings.TrimSpace(data[envCurrentOnly]))
-	if err != nil {
-		only, err = strconv.ParseBool(env(envCurrentOnly))
+	set, _ := settings.Parse(data) // what is wrong with it is told where it is followed
+	only := set.CurrentNamespaceOnly
+	if only == nil {
+		if b, err := strconv.ParseBool(env(envCurrentOnly)); err == nil {
+			only = &b
+		}
 	}
-	if err == nil && only {
+	if only != nil && *only {
 		return scope{[]string{own}}
 	}
 	list := []string{own}

@@ -102,19 +102,20 @@ func (s *operatorSettings) parsed(cm *corev1.ConfigMap) settings.Settings {
 }
 
 // OnChange follows the ConfigMap: the log level is set at once, and changed is
-// called with the data, at the start and after every change.
-func (s *operatorSettings) OnChange(ctx context.Context, level *slog.LevelVar, changed func(data map[string]string)) error {
+// called with the value and the data, at the start and after every change.
+func (s *operatorSettings) OnChange(ctx context.Context, level *slog.LevelVar, changed func(value settings.Settings, data map[string]string)) error {
 	informer, err := s.cache.GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching the operator's settings: %w", err)
 	}
 	see := func(cm *corev1.ConfigMap) {
-		setLevel(level, s.parsed(cm).LogLevel)
+		value := s.parsed(cm)
+		setLevel(level, value.LogLevel)
 		var data map[string]string
 		if cm != nil {
 			data = cm.Data
 		}
-		changed(data)
+		changed(value, data)
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { withMap(obj, see) },

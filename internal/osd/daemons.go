@@ -58,6 +58,8 @@ type DaemonSeen struct {
 	// for the usual one.
 	Nodes     map[string]*corev1.Node
 	HostLabel string
+	// AnyTopology lets a label value stand at two CRUSH levels.
+	AnyTopology bool
 	// Wanted are the Deployments as they should be, by id; Problems say why one could
 	// not be built.
 	Wanted   map[int]*appsv1.Deployment
@@ -90,7 +92,7 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 	if err != nil {
 		return DaemonSeen{}, err
 	}
-	seen.Cluster, seen.Founded, seen.HostLabel = cluster, stored.Founded, set.HostnameLabel
+	seen.Cluster, seen.Founded, seen.HostLabel, seen.AnyTopology = cluster, stored.Founded, set.HostnameLabel, set.SkipTopologyCheck
 	seen.State = plan.State{Now: seen.Now, Known: map[int]plan.Known{}, Live: map[int]plan.Live{}}
 	if err := c.objects(ctx, cl, &seen); err != nil {
 		return DaemonSeen{}, err
@@ -275,7 +277,7 @@ func (s *DaemonSeen) place(cl *cephv1.CephCluster, d plan.Decision) (selection.S
 	if n := s.Nodes[d.Record.Node]; n != nil {
 		labels = n.Labels
 	}
-	location, err := selection.Topology(labels, d.Record.Host, conf.CrushRoot)
+	location, err := selection.Topology(labels, d.Record.Host, conf.CrushRoot, s.AnyTopology)
 	return conf, location, err
 }
 

@@ -22,10 +22,12 @@ const ConfigMap = "rook-ceph-operator-config"
 // Settings of the operator.
 type Settings struct {
 	LogLevel string
-	// CommandTimeout bounds one command to Ceph.
+	// CommandTimeout bounds a command to Ceph that has no bound of its own; at most
+	// librados' (conn.DefaultOpTimeout).
 	CommandTimeout time.Duration
-	// CurrentNamespaceOnly limits the operator to its own namespace.
-	CurrentNamespaceOnly bool
+	// CurrentNamespaceOnly limits the operator to its own namespace; nil leaves it to the
+	// environment.
+	CurrentNamespaceOnly *bool
 	EnforceHostNetwork   bool
 	// HostPathRequiresPrivileged makes containers with host paths privileged.
 	HostPathRequiresPrivileged bool
@@ -34,12 +36,12 @@ type Settings struct {
 	DiscoverInterval           time.Duration
 	DisableHotplug             bool
 	RevisionHistoryLimit       *int32
-	DeleteUnusedCrushRules     bool
 	// HostnameLabel replaces kubernetes.io/hostname where set.
 	HostnameLabel string
 	// UnreachableSeconds until a pod leaves an unreachable node.
 	UnreachableSeconds int64
-	SkipTopologyCheck  bool
+	// SkipTopologyCheck accepts a label value that stands at two CRUSH levels.
+	SkipTopologyCheck bool
 	// MonOutTimeout and MonCheckInterval override the CephCluster's, as they did
 	// before it had fields for them; nil where unset.
 	MonOutTimeout, MonCheckInterval, StatusInterval *time.Duration
@@ -61,8 +63,8 @@ type Problem struct{ Key, Message string }
 func Default() Settings {
 	return Settings{
 		LogLevel: "INFO", CommandTimeout: 15 * time.Second, DiscoverInterval: time.Hour,
-		DeleteUnusedCrushRules: true, UnreachableSeconds: 5,
-		Discover: Discover{UdevBlacklist: "(?i)dm-[0-9]+,(?i)rbd[0-9]+,(?i)nbd[0-9]+"},
+		UnreachableSeconds: 5,
+		Discover:           Discover{UdevBlacklist: "(?i)dm-[0-9]+,(?i)rbd[0-9]+,(?i)nbd[0-9]+"},
 	}
 }
 
@@ -78,6 +80,7 @@ var elsewhere = map[string]string{
 	"ROOK_DISABLE_OBJECT_BUCKET_CLAIM":           "object bucket claims are not handled yet; the key has no effect",
 	"CSI_CEPHFS_KERNEL_MOUNT_OPTIONS":            "set spec.csi.cephfs.kernelMountOptions of the CephCluster instead",
 	"OPERATOR_RESOURCES_SPECIFIED":               "the key has no effect",
+	"ROOK_DELETE_UNUSED_CRUSH_RULES":             "pools are not handled yet, and no CRUSH rule is deleted; the key has no effect",
 	"ROOK_USE_CSI_OPERATOR":                      "the CSI operator is always in use; the key has no effect",
 	"ROOK_DISABLE_ADMISSION_CONTROLLER":          "there is no admission webhook; the key has no effect",
 	"ROOK_OBC_PROVISIONER_ALLOW_UNTRUSTED_STORE": "object bucket claims are not handled yet; the key has no effect",
@@ -112,15 +115,14 @@ func Parse(data map[string]string) (Settings, []Problem) {
 func (s *Settings) setter(key string) (func(string) error, bool) {
 	set, ok := map[string]func(string) error{
 		"ROOK_LOG_LEVEL":                           oneOf(&s.LogLevel, "TRACE", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR"),
-		"ROOK_CEPH_COMMANDS_TIMEOUT_SECONDS":       seconds(&s.CommandTimeout, 1, 600),
-		"ROOK_CURRENT_NAMESPACE_ONLY":              boolean(&s.CurrentNamespaceOnly),
+		"ROOK_CEPH_COMMANDS_TIMEOUT_SECONDS":       seconds(&s.CommandTimeout, 1, 60),
+		"ROOK_CURRENT_NAMESPACE_ONLY":              either(&s.CurrentNamespaceOnly),
 		"ROOK_ENFORCE_HOST_NETWORK":                boolean(&s.EnforceHostNetwork),
 		"ROOK_HOSTPATH_REQUIRES_PRIVILEGED":        boolean(&s.HostPathRequiresPrivileged),
 		"ROOK_CEPH_ALLOW_LOOP_DEVICES":             boolean(&s.AllowLoopDevices),
 		"ROOK_ENABLE_DISCOVERY_DAEMON":             boolean(&s.EnableDiscovery),
 		"ROOK_DISCOVER_DEVICES_INTERVAL":           duration(&s.DiscoverInterval),
 		"ROOK_DISABLE_DEVICE_HOTPLUG":              boolean(&s.DisableHotplug),
-		"ROOK_DELETE_UNUSED_CRUSH_RULES":           boolean(&s.DeleteUnusedCrushRules),
 		"ROOK_CUSTOM_HOSTNAME_LABEL":               text(&s.HostnameLabel),
 		"ROOK_SKIP_OSD_TOPOLOGY_CHECK":             boolean(&s.SkipTopologyCheck),
 		"ROOK_UNREACHABLE_NODE_TOLERATION_SECONDS": number(&s.UnreachableSeconds, 0, 86400),
@@ -155,6 +157,17 @@ func boolean(to *bool) func(string) error {
 			return fmt.Errorf("%q is neither true nor false", v)
 		}
 		*to = b
+		return nil
+	}
+}
+
+func either(to **bool) func(string) error {
+	return func(v string) error {
+		var b bool
+		if err := boolean(&b)(v); err != nil {
+			return err
+		}
+		*to = &b
 		return nil
 	}
 }

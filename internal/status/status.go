@@ -25,6 +25,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
+	"github.com/castellan-storage/castellan/internal/settings"
 	"github.com/castellan-storage/castellan/internal/validate/unhandled"
 )
 
@@ -32,7 +33,11 @@ import (
 const soon = 2 * time.Second
 
 // Controller reports on CephClusters.
-type Controller struct{ Access access.Reader }
+type Controller struct {
+	Access access.Reader
+	// Settings of the operator as they are now.
+	Settings func(ctx context.Context) (settings.Settings, error)
+}
 
 // Options of the controller for kit.Register.
 func Options() kit.Options {
@@ -105,6 +110,8 @@ type Seen struct {
 	Health   cephstatus.Health
 	Versions cephstatus.Versions
 	Classes  []string
+	// Interval of looks at a healthy cluster whose spec names none.
+	Interval time.Duration
 }
 
 // New implements kit.Controller.
@@ -112,9 +119,16 @@ func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 
 // Observe implements kit.Controller.
 func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
-	seen := Seen{Now: kit.Now(ctx), Subjects: subjects(cl)}
+	seen := Seen{Now: kit.Now(ctx), Subjects: subjects(cl), Interval: cephv1.DefaultStatusInterval}
 	if cl.DeletionTimestamp != nil {
 		return seen, nil
+	}
+	set, err := c.Settings(ctx)
+	if err != nil {
+		return Seen{}, err
+	}
+	if set.StatusInterval != nil && *set.StatusInterval > 0 {
+		seen.Interval = *set.StatusInterval
 	}
 	stored, err := c.Access.Read(ctx, cl.Namespace)
 	if err != nil {
@@ -153,7 +167,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	st.BlockedBy = blockers(cl, seen)
 	st.State = cephv1.ClusterStateCreated
 	health(cl, seen, st)
-	p := kit.Plan{Status: next, Next: again(seen, st.CephStatus, cl.Spec.HealthCheck.DaemonHealth.Status.EffectiveInterval(cephv1.DefaultStatusInterval))}
+	p := kit.Plan{Status: next, Next: again(seen, st.CephStatus, cl.Spec.HealthCheck.DaemonHealth.Status.EffectiveInterval(seen.Interval))}
 	if old := cl.Status.CephStatus; seen.Asked && old != nil && old.Health != st.CephStatus.Health {
 		p.Events = append(p.Events, kit.Event{
 			Warning: st.CephStatus.Health != cephstatus.HealthOK, Reason: "CephHealth",

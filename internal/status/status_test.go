@@ -24,7 +24,7 @@ func all(t *testing.T) (*cephv1.CephCluster, Seen) {
 			Type: cephv1.ConditionType(name + "Ready"), Status: "True", ObservedGeneration: 2,
 		})
 	}
-	seen := Seen{Now: time.Unix(1790000000, 0), Subjects: subjects(cl), Asked: true}
+	seen := Seen{Now: time.Unix(1790000000, 0), Subjects: subjects(cl), Asked: true, Interval: time.Minute}
 	seen.Health.Status = cephstatus.HealthOK
 	seen.Versions = cephstatus.Versions{"mon": {"ceph version 20.2.4": 3}, "overall": {"ceph version 20.2.4": 3}}
 	seen.Ceph.OSDMap.NumOSDs, seen.Ceph.OSDMap.NumUp, seen.Ceph.OSDMap.NumIn = 3, 3, 3
@@ -65,6 +65,11 @@ func TestAHealthThatIsNotOKIsLookedAtSoon(t *testing.T) {
 	if got := next(); got != time.Minute {
 		t.Errorf("HEALTH_OK is looked at again after %s", got)
 	}
+	seen.Interval = 3 * time.Minute // the operator's settings
+	if got := next(); got != seen.Interval {
+		t.Errorf("HEALTH_OK is looked at again after %s, and %s is set", got, seen.Interval)
+	}
+	seen.Interval = time.Minute
 	seen.Health.Status = cephstatus.HealthWarn
 	cl = planned(t, cl, seen)
 	since := seen.Now

@@ -196,7 +196,7 @@ func (p Parts) Controllers() []Controller {
 		}),
 		p.discovery(),
 		of(status.Options(), clusters, func(kit.Env) kit.Controller[*cephv1.CephCluster, status.Seen] {
-			return &status.Controller{Access: p.Access}
+			return &status.Controller{Access: p.Access, Settings: p.Settings}
 		}),
 		of(csiusers.Options(true), clusters, func(e kit.Env) kit.Controller[*cephv1.CephCluster, csiusers.Seen] {
 			return &csiusers.Controller{Cache: e.Client, Access: p.Access, Operator: p.Operator, Settings: p.Settings}

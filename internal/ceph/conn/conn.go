@@ -27,6 +27,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -97,6 +98,8 @@ type dialer func(cfg Config, unbounded bool) (handle, error)
 // Pool keeps one connection per cluster. The zero value is not usable; see New.
 type Pool struct {
 	dial dialer
+	// timeout in nanoseconds, 0 for ceph.DefaultTimeout.
+	timeout atomic.Int64
 
 	mu       sync.Mutex
 	clusters map[string]*Cluster
@@ -131,7 +134,7 @@ func (p *Pool) Cluster(name string, cfg Config) *Cluster {
 		}
 		c.Close()
 	}
-	c := &Cluster{cfg: cfg, dial: p.dial}
+	c := &Cluster{cfg: cfg, dial: p.dial, timeout: &p.timeout}
 	c.shared = ceph.NewSharing(c)
 	if p.closed {
 		c.closed = true
@@ -139,6 +142,10 @@ func (p *Pool) Cluster(name string, cfg Config) *Cluster {
 	p.clusters[name] = c
 	return c
 }
+
+// SetTimeout bounds the commands from now on that name no bound of their own; 0 means
+// ceph.DefaultTimeout.
+func (p *Pool) SetTimeout(d time.Duration) { p.timeout.Store(int64(d)) }
 
 // Forget closes the connection of a cluster that is gone.
 func (p *Pool) Forget(name string) {
@@ -166,6 +173,8 @@ type Cluster struct {
 	cfg    Config
 	dial   dialer
 	shared *ceph.Sharing
+	// timeout is the pool's.
+	timeout *atomic.Int64
 
 	mu     sync.Mutex
 	closed bool
@@ -419,7 +428,7 @@ func (c *Cluster) send(ctx context.Context, to ceph.Target, cmd ceph.Command) (c
 	if err != nil {
 		return ceph.Reply{}, err
 	}
-	ctx, cancel := cmd.Bound(ctx)
+	ctx, cancel := c.bounded(cmd).Bound(ctx)
 	defer cancel()
 	which := monLine
 	if to == ceph.ToMgr {
@@ -440,6 +449,14 @@ func (c *Cluster) send(ctx context.Context, to ceph.Target, cmd ceph.Command) (c
 		return a.reply, &ceph.Error{Prefix: cmd.Prefix, Errno: a.errno, Status: a.reply.Status}
 	}
 	return a.reply, nil
+}
+
+// bounded gives a command that names no bound the pool's.
+func (c *Cluster) bounded(cmd ceph.Command) ceph.Command {
+	if cmd.Timeout <= 0 {
+		cmd.Timeout = time.Duration(c.timeout.Load())
+	}
+	return cmd
 }
 
 // call runs f on the live handle of a line in its own goroutine and waits for it

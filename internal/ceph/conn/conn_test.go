@@ -140,6 +140,35 @@ func TestAHangingCommandBlocksOnlyItsCaller(t *testing.T) {
 	})
 }
 
+// The operator's settings may give commands more or less time, also on a connection that
+// is there.
+func TestCommandsWithoutABoundHaveThePools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		block := make(chan struct{})
+		d := &fakeDialer{next: func() (*fakeHandle, error) { return &fakeHandle{block: block}, nil }}
+		p := newPool(d.dial)
+		c := p.Cluster("ns", cfg)
+		took := func(cmd ceph.Command) time.Duration {
+			start := time.Now()
+			if _, err := c.Mon(t.Context(), cmd); !ceph.Unreachable(err) {
+				t.Errorf("%v", err)
+			}
+			return time.Since(start)
+		}
+		if got := took(ceph.Cmd("status")); got != ceph.DefaultTimeout {
+			t.Errorf("with no setting: %s", got)
+		}
+		p.SetTimeout(40 * time.Second)
+		if got := took(ceph.Cmd("status")); got != 40*time.Second {
+			t.Errorf("with a setting: %s", got)
+		}
+		if got := took(ceph.Cmd("status").WithTimeout(time.Second)); got != time.Second {
+			t.Errorf("with a bound of its own: %s", got)
+		}
+		close(block)
+	})
+}
+
 func TestHangingCommandsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})

@@ -68,7 +68,7 @@ func (c *Cluster) SetOmap(ctx context.Context, at ceph.Object, kv map[string][]b
 
 func (c *Cluster) do(ctx context.Context, op objectOp) (objectReply, error) {
 	prefix := fmt.Sprintf("rados %v %s/%s", op.kind, op.at.Pool, op.at.Name)
-	ctx, cancel := ceph.Command{}.Bound(ctx)
+	ctx, cancel := c.bounded(ceph.Command{}).Bound(ctx)
 	defer cancel()
 	type result struct {
 		objectReply

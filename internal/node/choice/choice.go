@@ -26,7 +26,6 @@ type Config struct {
 	OSDsPerDevice   int // 0 and 1 are the same
 	MetadataDevice  string
 	DatabaseSizeMB  uint64 // 0 lets ceph-volume divide the metadata device
-	WALSizeMB       uint64
 	Encrypted       bool
 	InitialWeight   string
 	PrimaryAffinity string

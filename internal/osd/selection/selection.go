@@ -181,7 +181,6 @@ func devices(s cephv1.Selection, field string, base Settings) (request.Selection
 type Settings struct {
 	Device    choice.Config
 	CrushRoot string
-	StoreType string
 }
 
 // Config reads a config map over the settings above it. Keys that are not known
@@ -207,8 +206,6 @@ func (s *Settings) take(m map[string]string, given storageconfig.Settings) {
 		switch key {
 		case storageconfig.DatabaseSizeMB:
 			d.DatabaseSizeMB = uint64(given.DatabaseSizeMB)
-		case storageconfig.WalSizeMB:
-			d.WALSizeMB = uint64(given.WalSizeMB)
 		case storageconfig.OSDsPerDevice:
 			d.OSDsPerDevice = given.OSDsPerDevice
 		case storageconfig.EncryptedDevice:
@@ -219,8 +216,6 @@ func (s *Settings) take(m map[string]string, given storageconfig.Settings) {
 			d.DeviceClass = given.DeviceClass
 		case storageconfig.CrushRoot:
 			s.CrushRoot = given.CrushRoot
-		case storageconfig.StoreType:
-			s.StoreType = given.StoreType
 		case storageconfig.InitialWeight:
 			d.InitialWeight = number(given.InitialWeight)
 		case storageconfig.PrimaryAffinity:
@@ -288,8 +283,8 @@ func unavailable(n *corev1.Node) string {
 
 // Topology is the CRUSH location that a node's labels give, as Ceph takes it.
 // The host comes last. A value that stands at two levels would put one bucket
-// into two places and is a problem.
-func Topology(labels map[string]string, host, root string) (string, error) {
+// into two places and is a problem, unless unchecked is true.
+func Topology(labels map[string]string, host, root string, unchecked bool) (string, error) {
 	levels := []struct{ crush, label string }{
 		{"region", corev1.LabelTopologyRegion}, {"zone", corev1.LabelTopologyZone},
 		{"datacenter", "topology.rook.io/datacenter"}, {"room", "topology.rook.io/room"}, {"pod", "topology.rook.io/pod"},
@@ -306,7 +301,7 @@ func Topology(labels map[string]string, host, root string) (string, error) {
 		if v == "" {
 			continue
 		}
-		if other, twice := seen[v]; twice {
+		if other, twice := seen[v]; twice && !unchecked {
 			return "", fmt.Errorf("label %s has the value %q, which is also the %s: a CRUSH bucket cannot be in two places", l.label, v, other)
 		}
 		seen[v] = l.crush

@@ -112,7 +112,7 @@ func TestProblemsNameTheFieldAndCostOneNodeOnly(t *testing.T) {
 }
 
 func TestTopology(t *testing.T) {
-	got, err := Topology(map[string]string{corev1.LabelTopologyZone: "zone.a", "topology.rook.io/rack": "r1"}, "node1.example.com", "")
+	got, err := Topology(map[string]string{corev1.LabelTopologyZone: "zone.a", "topology.rook.io/rack": "r1"}, "node1.example.com", "", false)
 	if err != nil || got != "root=default host=node1-example-com zone=zone-a rack=r1" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -120,8 +120,11 @@ func TestTopology(t *testing.T) {
 		{corev1.LabelTopologyZone: "x", "topology.rook.io/rack": "x"},
 		{"topology.rook.io/rack": "node1"},
 	} {
-		if _, err := Topology(labels, "node1", ""); err == nil || !strings.Contains(err.Error(), "two places") {
+		if _, err := Topology(labels, "node1", "", false); err == nil || !strings.Contains(err.Error(), "two places") {
 			t.Errorf("%v: %v", labels, err)
+		}
+		if got, err := Topology(labels, "node1", "", true); err != nil || !strings.Contains(got, "rack=") {
+			t.Errorf("%v, unchecked: %q, %v", labels, got, err)
 		}
 	}
 }

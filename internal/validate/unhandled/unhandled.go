@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/validate/storageconfig"
 )
 
 // Field is one field that is set and not acted on.
@@ -82,7 +83,12 @@ func network(spec *cephv1.ClusterSpec, add, shape adder) {
 }
 
 func storage(s *cephv1.StorageScopeSpec, add adder) {
+	config(s.Config, "spec.storage.config", add)
+	devices(s.Devices, "spec.storage.devices", add)
 	for i := range s.Nodes {
+		at := fmt.Sprintf("spec.storage.nodes[%d]", i)
+		config(s.Nodes[i].Config, at+".config", add)
+		devices(s.Nodes[i].Devices, at+".devices", add)
 		add(len(s.Nodes[i].VolumeClaimTemplates) > 0, fmt.Sprintf("spec.storage.nodes[%d].volumeClaimTemplates", i), "no OSD is made from a PVC yet")
 	}
 	add(len(s.VolumeClaimTemplates) > 0, "spec.storage.volumeClaimTemplates", "no OSD is made from a PVC yet")
@@ -91,6 +97,19 @@ func storage(s *cephv1.StorageScopeSpec, add adder) {
 	add(s.Store.Type != "" && s.Store.Type != string(cephv1.StoreTypeBlueStore), "spec.storage.store.type", "OSDs are made with bluestore")
 	add(s.Store.UpdateStore != "", "spec.storage.store.updateStore", "existing OSDs keep their store")
 	add(s.Migration.Confirmation != "", "spec.storage.migration", "existing OSDs are not made anew; replace their disks one after another instead")
+}
+
+func devices(list []cephv1.Device, path string, add adder) {
+	for i := range list {
+		config(list[i].Config, fmt.Sprintf("%s[%d].config", path, i), add)
+	}
+}
+
+// config is a map of settings of new OSDs; what cannot be read in it is told elsewhere.
+func config(m map[string]string, path string, add adder) {
+	given, _ := storageconfig.Parse(m)
+	add(given.WalSizeMB > 0, path+"["+storageconfig.WalSizeMB+"]", "the write-ahead log has no volume of its own; it lies in the database's, or on the data device")
+	add(given.StoreType != "" && given.StoreType != string(cephv1.StoreTypeBlueStore), path+"["+storageconfig.StoreType+"]", "OSDs are made with bluestore")
 }
 
 func security(s *cephv1.ClusterSecuritySpec, add adder) {

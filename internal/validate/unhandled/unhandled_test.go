@@ -23,6 +23,20 @@ var cases = []struct {
 	{"spec.mon.stretchCluster", true, func(s *cephv1.ClusterSpec) {
 		s.Mon.StretchCluster = &cephv1.StretchClusterSpec{Zones: []cephv1.MonZoneSpec{{Name: "a", Arbiter: true}, {Name: "b"}, {Name: "c"}}}
 	}},
+	{"spec.storage.config[walSizeMB]", false, func(s *cephv1.ClusterSpec) {
+		s.Storage.Config = map[string]string{"walSizeMB": "2048", "storeType": "bluestore"}
+	}},
+	{"spec.storage.devices[1].config[walSizeMB]", false, func(s *cephv1.ClusterSpec) {
+		s.Storage.Devices = []cephv1.Device{{Name: "sda"}, {Name: "sdb", Config: map[string]string{"walSizeMB": "2048"}}}
+	}},
+	{"spec.storage.nodes[1].config[storeType]", false, func(s *cephv1.ClusterSpec) {
+		s.Storage.Nodes = []cephv1.Node{{Name: "a"}, {Name: "b", Config: map[string]string{"storeType": "bluestore-rdr"}}}
+	}},
+	{"spec.storage.nodes[1].devices[0].config[storeType]", false, func(s *cephv1.ClusterSpec) {
+		s.Storage.Nodes = []cephv1.Node{{Name: "a"}, {Name: "b", Selection: cephv1.Selection{
+			Devices: []cephv1.Device{{Name: "sda", Config: map[string]string{"storeType": "bluestore-rdr"}}},
+		}}}
+	}},
 	{"spec.mon.floatingMon", true, func(s *cephv1.ClusterSpec) {
 		s.Mon.FloatingMon = &cephv1.FloatingMonSpec{Name: "c", ConfigMapName: "m"}
 	}},
