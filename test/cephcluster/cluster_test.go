@@ -88,7 +88,7 @@ func (r *rig) start() {
 	env := operator.EnvOf(m)
 	env.Hook = r.hook
 	operator.Parts{
-		Access:   access.Reader{Live: env.Live, Dial: func(string, conn.Config) ceph.Commander { return r.ceph }},
+		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return sim.Founded{Cluster: r.ceph, As: cfg.FSID} }},
 		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
 		Settings: operator.DefaultSettings,
 	}.Register(r.t, m, env)

@@ -82,7 +82,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) register(m ctrl.Manager) {
 	r.t.Helper()
 	env := operator.EnvOf(m)
-	reader := access.Reader{Live: m.GetAPIReader(), Dial: func(string, conn.Config) ceph.Commander { return r.ceph }}
+	reader := access.Reader{Live: m.GetAPIReader(), Dial: func(_ string, cfg conn.Config) ceph.Commander { return sim.Founded{Cluster: r.ceph, As: cfg.FSID} }}
 	op := pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"}
 	set := func(context.Context) (settings.Settings, error) {
 		s := settings.Default()

@@ -150,7 +150,7 @@ func (r *rig) start() {
 	env := operator.EnvOf(m)
 	env.Hook = r.hook
 	parts := operator.Parts{
-		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return founded{r.ceph, cfg.FSID} }},
+		Access:   access.Reader{Live: env.Live, Dial: func(_ string, cfg conn.Config) ceph.Commander { return sim.Founded{Cluster: r.ceph, As: cfg.FSID} }},
 		Operator: pods.Operator{Image: "castellan:test", Namespace: r.ns, Version: "test"},
 		Settings: operator.DefaultSettings,
 	}
@@ -455,16 +455,4 @@ func (r *rig) nodeOf(uuid string) string {
 func (r *rig) nodeOfID(id int) string {
 	o, _ := r.osd(id)
 	return r.nodeOf(o.UUID)
-}
-
-// founded is the in-memory Ceph under the id by which the operator has founded it.
-type founded struct {
-	*cephtest.Cluster
-	fsid string
-}
-
-func (f founded) Mon(ctx context.Context, cmd ceph.Command) (ceph.Reply, error) {
-	r, err := f.Cluster.Mon(ctx, cmd)
-	r.Out = bytes.ReplaceAll(r.Out, []byte(f.FSID()), []byte(f.fsid))
-	return r, err
 }

@@ -52,6 +52,7 @@ func (w *World) Replacing(f func(r *Replacements)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f(&w.replacements)
+	w.told.Store(true)
 }
 
 // Pull takes a disk out of a node. Whatever used it is dead.
@@ -62,6 +63,7 @@ func (w *World) Pull(node, name string) *Disk {
 	for i, d := range n.Disks {
 		if d.Name == name {
 			n.Disks = slices.Delete(n.Disks, i, i+1)
+			w.told.Store(true)
 			return d
 		}
 	}
@@ -74,6 +76,7 @@ func (w *World) Put(node string, d *Disk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes[node].Disks = append(w.nodes[node].Disks, d)
+	w.told.Store(true)
 }
 
 // DiskOfOSD gives the node and the disk on which an OSD of that uuid is.

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,8 @@ type World struct {
 	broken map[string]bool // daemons that do not start: "mon.a"
 	serial int
 	done   chan struct{}
+	// told says that something has happened that the loop has not looked at.
+	told atomic.Bool
 	// hold keeps prepare Jobs of a node from ending.
 	hold map[string]bool
 	// dirty says what a node's cleanup fails with; cleaned are the requests done.
@@ -108,8 +111,9 @@ func New(t testing.TB, c client.Client, ns string, ceph *cephtest.Cluster, nodes
 	t.Helper()
 	w := Stepped(t, c, ns, ceph, nodes...)
 	ctx, cancel := context.WithCancel(context.Background())
+	ended := w.listen(ctx, c)
 	go w.run(ctx)
-	t.Cleanup(func() { cancel(); <-w.done })
+	t.Cleanup(func() { cancel(); <-w.done; ended() })
 	return w
 }
 
@@ -235,6 +239,7 @@ func (w *World) AddDisk(node, name string) *Disk {
 		Slot: fmt.Sprintf("slot-%s-%s", node, name), Inventory: &device.Inventory{Available: true},
 	}}
 	w.nodes[node].Disks = append(w.nodes[node].Disks, d)
+	w.told.Store(true)
 	return d
 }
 
@@ -268,6 +273,7 @@ func (w *World) Break(daemon string, broken bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.broken[daemon] = broken
+	w.told.Store(true)
 }
 
 // Hold keeps a node's prepare Jobs from ending, or lets them end.
@@ -275,13 +281,12 @@ func (w *World) Hold(node string, hold bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hold[node] = hold
+	w.told.Store(true)
 }
 
 // run is the life of all nodes.
 func (w *World) run(ctx context.Context) {
 	defer close(w.done)
-	tick := time.NewTicker(30 * time.Millisecond)
-	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%10 == 9 {
 			w.Ceph.Tick(1) // time passes for Ceph too: PGs peer and recover
@@ -290,7 +295,16 @@ func (w *World) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(20 * time.Millisecond):
-			if err := w.step(ctx); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			// What nobody tells of, such as what has been said to Ceph, is seen now and then.
+			if !w.told.Swap(false) && n%10 != 0 {
+				continue
+			}
+			err := w.step(ctx)
+			switch {
+			case err == nil || ctx.Err() != nil:
+			case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+				w.told.Store(true) // somebody was faster
+			default:
 				w.t.Errorf("simulated nodes: %v", err)
 				return
 			}
