@@ -34,12 +34,12 @@ var (
 
 func TestCrashAtEveryEffect(t *testing.T) {
 	bs := benches{}
-	bs.crash(t, small, bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swap(3), bs.done(3))
+	bs.crash(t, small, bs.guard(true), bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swap(3), bs.done(3))
 }
 
 func TestCrashAtEveryEffectEncrypted(t *testing.T) {
 	bs := benches{}
-	bs.crash(t, encrypted, bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swap(3), bs.done(3))
+	bs.crash(t, encrypted, bs.guard(true), bs.replace(3), bs.is(3, cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swap(3), bs.done(3))
 }
 
 func TestCrashWhileADiskFails(t *testing.T) {
@@ -53,7 +53,11 @@ func TestCrashWhileADiskFails(t *testing.T) {
 		{"the slot is claimed", sim.Failure{Message: "the Job was killed", Claimed: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bs.crash(t, small, bs.replace(3), bs.act("the next disk fails once", func(_ context.Context, b *bench) error {
+			var free []int
+			if c.how.Gone {
+				free = []int{3}
+			}
+			bs.crash(t, small, bs.guard(false, free...), bs.replace(3), bs.act("the next disk fails once", func(_ context.Context, b *bench) error {
 				b.sim.Replacing(func(r *sim.Replacements) { r.FailMake = []sim.Failure{c.how} })
 				return nil
 			}), bs.swap(3), bs.done(3))
@@ -66,12 +70,12 @@ func TestCrashWhileCancelled(t *testing.T) {
 	slow := bs.act("hold the recovery", func(ctx context.Context, b *bench) error {
 		return cephosd.New(b.ceph).SetFlag(ctx, "norecover")
 	})
-	bs.crash(t, small, slow, bs.replace(3), bs.is(3, cephv1.OSDReplacementDraining, "moved"), bs.takeBack(3), bs.asBefore(3))
+	bs.crash(t, small, bs.guard(true), slow, bs.replace(3), bs.is(3, cephv1.OSDReplacementDraining, "moved"), bs.takeBack(3), bs.asBefore(3))
 }
 
 func TestCrashWhileAbandoned(t *testing.T) {
 	bs := benches{}
-	bs.crash(t, small, bs.replace(3), bs.annotate(spec.AbandonAnnotation, spec.AbandonConfirmation(3), 3), bs.act("nothing is left", func(ctx context.Context, b *bench) error {
+	bs.crash(t, small, bs.guard(true, 3), bs.replace(3), bs.annotate(spec.AbandonAnnotation, spec.AbandonConfirmation(3), 3), bs.act("nothing is left", func(ctx context.Context, b *bench) error {
 		m, err := cephosd.New(b.ceph).Dump(ctx)
 		if err != nil {
 			return err

@@ -218,7 +218,7 @@ func TestCrashTwoOSDsOnADisk(t *testing.T) {
 	for name, o := range map[string]options{"plain": shared, "encrypted": sealedShared} {
 		t.Run(name, func(t *testing.T) {
 			bs := benches{}
-			bs.crash(t, o, bs.noteSet(isBlock), bs.askAll(), bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swapShared(isBlock), bs.allDone())
+			bs.crash(t, o, bs.guard(true), bs.noteSet(isBlock), bs.askAll(), bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swapShared(isBlock), bs.allDone())
 		})
 	}
 }
@@ -268,7 +268,7 @@ func TestCrashMetadataDevice(t *testing.T) {
 	for name, o := range map[string]options{"plain": fast, "encrypted": sealed} {
 		t.Run(name, func(t *testing.T) {
 			bs := benches{}
-			bs.crash(t, o, bs.noteSet(isDB), bs.dataOn(true), bs.askMetadata(spec.MetadataConfirmation(0)),
+			bs.crash(t, o, bs.guard(true), bs.noteSet(isDB), bs.dataOn(true), bs.askMetadata(spec.MetadataConfirmation(0)),
 				bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.swapShared(isDB), bs.allDone(), bs.dataOn(false))
 		})
 	}
@@ -351,7 +351,7 @@ func TestMetadataDeviceDead(t *testing.T) {
 
 func TestCrashMetadataDeviceDead(t *testing.T) {
 	bs := benches{}
-	bs.crash(t, three(fast), bs.noteSet(isDB), bs.dataOn(true), bs.lose(), bs.askMetadata(spec.LossConfirmation(0)), bs.minute(), bs.minute(), bs.minute(), bs.minute(), bs.minute(),
+	bs.crash(t, three(fast), bs.guard(true), bs.noteSet(isDB), bs.dataOn(true), bs.lose(), bs.askMetadata(spec.LossConfirmation(0)), bs.minute(), bs.minute(), bs.minute(), bs.minute(), bs.minute(),
 		bs.allAre(cephv1.OSDReplacementReadyForSwap, "pull the disk"), bs.newMeta(), bs.allDone(), bs.dataOn(false))
 }
 
