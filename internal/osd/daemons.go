@@ -54,6 +54,8 @@ type DaemonSeen struct {
 	Map     cephosd.Map
 	// Live are the Deployments by id.
 	Live map[int]*appsv1.Deployment
+	// Lingering are pods, by id, of OSDs that have no Deployment.
+	Lingering map[int]string
 	// Nodes by name. HostLabel is the label by which spec.storage.nodes names them, ""
 	// for the usual one.
 	Nodes     map[string]*corev1.Node
@@ -151,8 +153,28 @@ func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Dae
 	}
 	// Before an OSD is started, the API server is asked: the cache may be behind, and it
 	// does not hold Deployments that somebody else has made.
-	if slices.ContainsFunc(seen.State.Records, func(r plan.Record) bool { return seen.Live[r.ID] == nil }) {
-		return c.deployments(ctx, cl, c.Access.Live, seen)
+	if !slices.ContainsFunc(seen.State.Records, func(r plan.Record) bool { return seen.Live[r.ID] == nil }) {
+		return nil
+	}
+	if err := c.deployments(ctx, cl, c.Access.Live, seen); err != nil {
+		return err
+	}
+	return c.lingering(ctx, cl, seen)
+}
+
+// lingering finds pods that have outlived their Deployment, live: on a node that does not
+// answer, or to which the disk no longer belongs, the OSD may run for as long as they are
+// there.
+func (c *Daemons) lingering(ctx context.Context, cl *cephv1.CephCluster, seen *DaemonSeen) error {
+	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
+	if err != nil {
+		return fmt.Errorf("listing the pods of OSDs: %w", err)
+	}
+	seen.Lingering = map[int]string{}
+	for _, p := range list.Items {
+		if id, err := strconv.Atoi(p.Labels[spec.IDLabel]); err == nil && seen.Live[id] == nil {
+			seen.Lingering[id] = p.Name + " on node " + p.Spec.NodeName
+		}
 	}
 	return nil
 }
@@ -314,6 +336,13 @@ func (c *Daemons) Plan(cl *cephv1.CephCluster, seen DaemonSeen) kit.Plan {
 		case plan.Create, plan.Rebuild:
 			if seen.StartGate != "" {
 				p.Wait = &kit.Wait{Reason: "UpgradeOrder", Message: ceph.OSDName(d.ID) + " is not started yet: " + seen.StartGate, For: 10 * time.Second}
+				continue
+			}
+			if pod := seen.Lingering[d.ID]; pod != "" {
+				p.Wait = &kit.Wait{
+					Reason: "OldPodThere", Object: ceph.OSDName(d.ID), For: 2 * time.Second,
+					Message: fmt.Sprintf("%s is not started: its pod %s is not gone yet, and no OSD may run twice; if that node is lost for good, delete the pod by force", ceph.OSDName(d.ID), pod),
+				}
 				continue
 			}
 			if want != nil {

@@ -1,12 +1,18 @@
 package osd
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
+	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -51,6 +57,54 @@ func TestNoOSDGoesBeforeTheGate(t *testing.T) {
 	}
 	if !marked[spec.Name(0)] || marked[spec.Name(1)] {
 		t.Errorf("only the OSD that was down is marked so: %v", marked)
+	}
+}
+
+// podsOnly is an API server that is asked for its pods.
+type podsOnly []*corev1.Pod
+
+func (podsOnly) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	panic("nobody should read " + key.String())
+}
+
+func (p podsOnly) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	for _, pod := range p {
+		if o.Namespace == pod.Namespace && o.LabelSelector.Matches(labels.Set(pod.Labels)) {
+			list.(*corev1.PodList).Items = append(list.(*corev1.PodList).Items, *pod)
+		}
+	}
+	return nil
+}
+
+// A Deployment that was deleted by hand leaves its pod on a node that does not answer: a
+// second one would run the same OSD while the first may still write.
+func TestAnOSDWhosePodIsThereIsNotStartedAgain(t *testing.T) {
+	pod := func(name, id string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": spec.App, "ceph-osd-id": id}},
+			Spec:       corev1.PodSpec{NodeName: "lost"},
+		}
+	}
+	cl := &cephv1.CephCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
+	cl.Status.CephVersion = &cephv1.ClusterVersion{Image: "new", Version: "20.2.4-0"}
+	seen := DaemonSeen{
+		Founded: true, Live: map[int]*appsv1.Deployment{0: deployment(0, "new")},
+		State:     plan.State{Answered: true, Known: map[int]plan.Known{1: {UUID: "v"}, 2: {UUID: "w"}}},
+		Wanted:    map[int]*appsv1.Deployment{1: deployment(1, "new"), 2: deployment(2, "new")},
+		Decisions: []plan.Decision{{ID: 1, What: plan.Create}, {ID: 2, What: plan.Create}},
+	}
+	c := &Daemons{Base: Base{Access: access.Reader{Live: podsOnly{pod("runs", "0"), pod("stuck", "1")}}}}
+	if err := c.lingering(t.Context(), cl, &seen); err != nil {
+		t.Fatal(err)
+	}
+	p := c.Plan(cl, seen)
+	if len(p.Apply) != 1 || p.Apply[0].GetName() != spec.Name(2) {
+		t.Errorf("started: %v", p.Apply)
+	}
+	if p.Wait == nil || p.Wait.Object != "osd.1" || !strings.Contains(p.Wait.Message, "stuck on node lost") {
+		t.Errorf("wait %+v", p.Wait)
 	}
 }
 
