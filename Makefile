@@ -65,6 +65,13 @@ verify: generate ## fail when generated files are not those that are checked in
 assets: $(LAB) ## build what the tests need for a real API server
 	@$(LAB) assets >/dev/null
 
+# What runs more than one goroutine, with all its tests; and of whole clusters one run of
+# each sort: in memory, on a real API server with an operator that is killed, the CSI operator.
+RACE := ./internal/kit/... ./internal/kube/... ./internal/ceph/... ./internal/csi/... ./internal/mgr ./internal/envtestx ./cmd/castellan \
+	$(addprefix ./internal/node/,discover inspect provision rawosd run sanitize watch)
+RACE_LAB := ./guest/agent ./command ./progress ./load ./ceph/kube ./node/proc
+RACE_WHOLE := ^(TestAddANode|TestCreate|TestCrashAtEveryEffect|TestKilledAgainAndAgain|TestFromManifestToReady|TestMonFailover|TestDriverLife|TestTrap15Races|TestWiring)$$
+
 test: assets ## everything but the lab: unit tests and tests on a real API server
 	KUBEBUILDER_ASSETS="$$($(LAB) assets)" go test -timeout 20m ./...
 	cd lab && go test ./...
@@ -74,8 +81,15 @@ test: assets ## everything but the lab: unit tests and tests on a real API serve
 charts: assets ## the Helm charts, by Helm and on a real API server
 	cd test/chart && KUBEBUILDER_ASSETS="$$($(LAB) assets)" go test -timeout 10m ./...
 
-race: assets ## the same tests under the race detector
-	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -timeout 40m ./...
+race: assets ## what is concurrent under the race detector, and a few lives of whole clusters
+	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -short -vet=off -timeout 20m $(RACE)
+	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -short -vet=off -timeout 20m -run '$(RACE_WHOLE)' \
+		./test/crash ./test/replace ./test/cephcluster ./test/csi ./test/operator
+	cd lab && CGO_ENABLED=1 go test -race -short -vet=off -timeout 20m $(RACE_LAB)
+
+race-all: assets ## all tests under the race detector
+	KUBEBUILDER_ASSETS="$$($(LAB) assets)" CGO_ENABLED=1 go test -race -timeout 90m ./...
+	cd lab && CGO_ENABLED=1 go test -race -timeout 90m ./...
 
 smoke: lab ## a lab's whole life: up with three nodes, pods, disks, a storage guest, down
 	cd lab && CASTELLAN_LAB_REQUIRE=1 go test -count=1 -timeout 25m -v ./smoke/... ./guest
@@ -107,4 +121,4 @@ $(TOOLS)/crd-ref-docs:
 	cd tools && go build -o $@ github.com/elastic/crd-ref-docs
 
 FORCE:
-.PHONY: help lab up down e2e csi-standin e2e-csi binaries kubectl-plugin generate verify assets test charts race smoke smoke-guest fuzz fuzz-api lint tools FORCE
+.PHONY: help lab up down e2e csi-standin e2e-csi binaries kubectl-plugin generate verify assets test charts race race-all smoke smoke-guest fuzz fuzz-api lint tools FORCE
