@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
@@ -452,14 +453,7 @@ func (j *job) own(ctx context.Context, d device.Device) error {
 // hold keeps all disks that are written to by name from giving their names away, until the
 // end of the run.
 func (j *job) hold(ctx context.Context, p plan) error {
-	disks := []device.Device{p.disk}
-	if p.dbDisk != nil {
-		disks = append(disks, *p.dbDisk)
-	}
-	for _, vg := range slices.Sorted(maps.Keys(p.below)) {
-		disks = append(disks, p.below[vg]...)
-	}
-	for _, d := range disks {
+	for _, d := range p.disks() {
 		if j.held[d.Path] != nil {
 			continue
 		}
@@ -470,6 +464,29 @@ func (j *job) hold(ctx context.Context, p plan) error {
 		j.held[d.Path] = release
 	}
 	return nil
+}
+
+// disks are all disks that are written to by name, some of them more than once.
+func (p plan) disks() []device.Device {
+	disks := []device.Device{p.disk}
+	if p.dbDisk != nil {
+		disks = append(disks, *p.dbDisk)
+	}
+	for _, vg := range slices.Sorted(maps.Keys(p.below)) {
+		disks = append(disks, p.below[vg]...)
+	}
+	return disks
+}
+
+// announce has udev look at the disks again after a failure. It does not watch a disk while it
+// looks at it, so what is removed in that moment stays in its data, and the disk would be
+// refused for a signature that it has no more. A disk that is gone has no data.
+func (j *job) announce(p plan) {
+	for _, d := range p.disks() {
+		if err := j.node.Changed(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			j.out.Warnings = append(j.out.Warnings, err.Error())
+		}
+	}
 }
 
 // release ends hold.

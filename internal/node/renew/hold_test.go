@@ -64,3 +64,21 @@ func TestADiskIsPulledAtAnyTime(t *testing.T) {
 		})
 	}
 }
+
+// udev has missed that a failed attempt's volume group is gone: the next attempt must not be
+// refused for it, since nobody would ever tell udev.
+func TestUdevMissesThatADiskIsBlank(t *testing.T) {
+	for name, l := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(mode(l[0]), l[1], l[2])
+			w.deaf, w.failAt = true, "mkfs"
+			if out, err := Run(t.Context(), w, w, ask(mode(l[0]), l[1], l[2]), now); err == nil {
+				t.Fatalf("%+v", out.Replaced)
+			}
+			w.slot, w.uuid, w.failAt = "destroyed", "", ""
+			if out, err := Run(t.Context(), w, w, ask(mode(l[0]), l[1], l[2]), now); err != nil || out.Result != request.Done || len(out.Warnings) > 0 {
+				t.Errorf("%+v, %v", out.Replaced, err)
+			}
+		})
+	}
+}

@@ -89,6 +89,19 @@ func (h Host) Head(ctx context.Context, path string) ([]byte, error) {
 	return buf, err
 }
 
+// Changed implements Node.
+func (h Host) Changed(d device.Device) error {
+	f, err := os.OpenFile(filepath.Join(h.Root, "sys/class/block", d.Name, "uevent"), os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("telling udev of %s: %w", d.Path, err)
+	}
+	_, err = f.WriteString("change")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("telling udev of %s: %w", d.Path, err)
+	}
+	return nil
+}
+
 // open opens for direct I/O, so that what is read is what is on the device; files,
 // which tests use, may not have that.
 func open(path string, flag int) (*os.File, error) {

@@ -2,9 +2,13 @@ package renew
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/castellan-storage/castellan/internal/node/device"
 )
 
 // file is a device of n bytes in a directory that stands for "/".
@@ -85,5 +89,27 @@ func TestErase(t *testing.T) {
 		case c.erased && (!bytes.Equal(after[:eraseSize], make([]byte, eraseSize)) || !bytes.Equal(after[eraseSize:], before[eraseSize:])):
 			t.Errorf("%s: the head is not zero, or more than the head is", name)
 		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	h := Host{Root: t.TempDir()}
+	dir := filepath.Join(h.Root, "sys/class/block/sdb")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := device.Device{Name: "sdb", Path: "/dev/sdb"}
+	if err := h.Changed(d); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a disk that is gone: %v", err)
+	}
+	file := filepath.Join(dir, "uevent")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Changed(d); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(file); string(got) != "change" {
+		t.Errorf("%q was written", got)
 	}
 }

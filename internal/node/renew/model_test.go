@@ -73,6 +73,10 @@ type world struct {
 	swapAt   int
 	swapPath string
 	holds    map[string]int
+	// deaf: udev misses that a disk has no volume group any more; heard is what it believes of
+	// disks.
+	deaf  bool
+	heard map[string]string
 	// opens is a volume that somebody opens while the data volume is being made.
 	opens string
 }
@@ -84,7 +88,8 @@ func newWorld(mode string, db, encrypted bool) *world {
 			"/dev/nvm": {Name: "nvm", Path: "/dev/nvm", Type: device.Disk, Size: 50 * gib, HasNode: true, Serial: "FAST", Links: []string{"/dev/disk/by-id/x-FAST"}},
 		},
 		raw: map[string][]byte{}, lvs: map[string]*lv{}, vgs: map[string]string{}, free: map[string]uint64{}, open: map[string]string{}, held: map[string]bool{}, holds: map[string]int{},
-		slot: "destroyed", broken: map[string]bool{}, rejects: map[string]string{},
+		heard: map[string]string{},
+		slot:  "destroyed", broken: map[string]bool{}, rejects: map[string]string{},
 	}
 	if mode == "lvm" && db {
 		w.vgs["fast"], w.free["fast"] = "/dev/nvm", 10*gib
@@ -151,6 +156,9 @@ func (w *world) Look(context.Context) (inspect.Result, error) {
 	var devices []device.Device
 	for _, p := range slices.Sorted(maps.Keys(w.disks)) {
 		d := *w.disks[p]
+		if kind := w.heard[p]; w.deaf && kind != "" {
+			d.FSType = kind
+		}
 		for vg, on := range w.vgs {
 			if on == p {
 				d.FSType = "LVM2_member"
@@ -243,6 +251,11 @@ func (w *world) Free(_ context.Context, d device.Device) error {
 		return err
 	}
 	return w.same(d)
+}
+
+func (w *world) Changed(d device.Device) error {
+	delete(w.heard, d.Path)
+	return w.call("changed " + d.Path)
 }
 
 func (w *world) Probe(_ context.Context, path string) error {
@@ -405,6 +418,7 @@ func (w *world) Run(_ context.Context, name string, args ...string) ([]byte, err
 			return nil, errors.New("vgcreate " + args[1] + " on " + last)
 		}
 		w.vgs[args[1]], w.free[args[1]] = last, w.disks[last].Size
+		w.heard[last] = "LVM2_member"
 	case "lvcreate":
 		if l := w.lvs[w.opens]; l != nil {
 			w.open[l.uuid], w.held[l.uuid] = w.opens, true

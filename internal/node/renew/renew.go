@@ -48,6 +48,8 @@ type Node interface {
 	// whose label has a uuid that is ours. A name can be another disk's by now, so that is
 	// asked of the very device that is opened for writing.
 	Erase(ctx context.Context, path string, ours func(uuid string) bool) error
+	// Changed has the kernel tell udev that what lies on a device has changed.
+	Changed(d device.Device) error
 	// Renew makes a plain OSD of a blank disk under the id of a destroyed one.
 	Renew(ctx context.Context, d device.Device, id int, uuid, class string) error
 	// Fits proves that an encrypted OSD's key opens the volumes at paths; activate.ErrKey
@@ -239,6 +241,7 @@ func (j *job) failed(ctx context.Context, p plan, before heads, cause error) err
 		return errors.Join(append(errs, err)...)
 	}
 	errs = append(errs, j.restore(ctx, p, lvs, vgs), j.clearDisk(ctx, p, lvs, vgs))
+	j.announce(p)
 	if lvs, _, err = j.volumes(ctx); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
