@@ -9,7 +9,7 @@
 //	TestOwnDatabaseDevice  mkfs fails and its rollback takes the volume group
 //	TestSharedDB           plain and encrypted: siblings up; bad disk, open mapping, failing mkfs, kill
 //	TestMetadataLost       two OSDs get databases on a new device
-//	TestSeveralPerDevice   a disk with two encrypted OSDs is replaced
+//	TestSeveralPerDevice   a disk with two OSDs is replaced, plain and encrypted
 //	TestLayouts            encrypted without a database; an OSD on a volume of the user's
 package noderun_test
 

@@ -8,12 +8,18 @@ import (
 	"github.com/castellan-storage/castellan/lab/guest/guesttest"
 )
 
-// TestSeveralPerDevice replaces a disk that carries two encrypted OSDs: each gets its
-// share of the new one, under its old id.
+// TestSeveralPerDevice replaces a disk that carries two OSDs: each gets its share of the
+// new one, under its old id.
 func TestSeveralPerDevice(t *testing.T) {
+	for name, encrypted := range map[string]bool{"plain": false, "encrypted": true} {
+		t.Run(name, func(t *testing.T) { severalPerDevice(t, encrypted) })
+	}
+}
+
+func severalPerDevice(t *testing.T, encrypted bool) {
 	n := start(t, "perdevice", 3)
-	two := n.provision([]string{"/dev/ubdb"}, map[string]any{"OSDsPerDevice": 2, "Encrypted": true})
-	if len(two) != 2 || two[0].Data.Serial != "DISK1" || two[1].Data.Serial != "DISK1" || !two[0].Encrypted {
+	two := n.provision([]string{"/dev/ubdb"}, map[string]any{"OSDsPerDevice": 2, "Encrypted": encrypted})
+	if len(two) != 2 || two[0].Data.Serial != "DISK1" || two[1].Data.Serial != "DISK1" || two[0].Encrypted != encrypted || two[1].Encrypted != encrypted {
 		t.Fatalf("%+v", two)
 	}
 	all := n.provision([]string{"/dev/ubdc", "/dev/ubdd"}, nil)
