@@ -185,9 +185,21 @@ func references(r Request) []string {
 		if n.Name != r.Host || r.Spec.Storage.UseAllNodes {
 			continue
 		}
-		out = append(out, ofDevices(fmt.Sprintf("spec.storage.nodes[%d].devices", i), n.Devices, data)...)
+		out = append(out, ofSelection(fmt.Sprintf("spec.storage.nodes[%d].", i), n.Selection, data)...)
 	}
-	return append(out, ofDevices("spec.storage.devices", r.Spec.Storage.Devices, data)...)
+	return append(out, ofSelection("spec.storage.", r.Spec.Storage.Selection, data)...)
+}
+
+// ofSelection warns of the devices that are named, and of filters that are no more than a
+// name. Of a filter for many disks nobody can tell whether the new one will be among them.
+func ofSelection(field string, s cephv1.Selection, data prepare.Part) []string {
+	out := ofDevices(field+"devices", s.Devices, data)
+	for _, f := range []struct{ name, filter string }{{"deviceFilter", s.DeviceFilter}, {"devicePathFilter", s.DevicePathFilter}} {
+		if ref := strings.TrimSuffix(strings.TrimPrefix(f.filter, "^"), "$"); isNamed(ref, data) {
+			out = append(out, warnOf(field+f.name, ref, data))
+		}
+	}
+	return out
 }
 
 // metadataReferences is the same for a metadata device: new OSDs would look for one that is

@@ -96,6 +96,28 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// A filter that is no more than the name of the old disk is a name, too.
+func TestReferencesInFilters(t *testing.T) {
+	for _, c := range []struct{ name, path, want string }{
+		{"^sdb$", "", "spec.storage.deviceFilter is a kernel name (sdb)"},
+		{"sdb", "", "spec.storage.deviceFilter is a kernel name (sdb)"},
+		{"^sd[b-z]$", "", ""},
+		{"^sdc$", "", ""},
+		{"", "^/dev/disk/by-id/ata-X_S1$", "spec.storage.devicePathFilter names the old disk itself"},
+		{"", "^/dev/disk/by-id/.*_S1$", "spec.storage.devicePathFilter names the old disk itself"},
+		{"", "/dev/disk/by-path/ata-1", "spec.storage.devicePathFilter is the slot /dev/disk/by-path/ata-1: the new disk must go into the same slot"},
+		{"", "^/dev/disk/by-path/ata-.*", ""},
+	} {
+		refusal, warnings := check.Check(request(func(r *check.Request) {
+			r.Spec.Storage.Selection = cephv1.Selection{DeviceFilter: c.name, DevicePathFilter: c.path}
+		}))
+		text := strings.Join(warnings, "\n")
+		if refusal != nil || (c.want == "") != (text == "") || !strings.HasPrefix(text, c.want) {
+			t.Errorf("%q, %q: %+v, %q, want %q", c.name, c.path, refusal, text, c.want)
+		}
+	}
+}
+
 // capacity of hosts with one OSD of 100 GiB for each entry of used, in GiB.
 func capacity(size int, hosts ...[]int64) check.Capacity {
 	c := check.Capacity{Held: map[int]int64{}}
