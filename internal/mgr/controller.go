@@ -47,6 +47,8 @@ type Controller struct {
 	}
 	// Random makes the dashboard's password; crypto/rand's reader but for tests.
 	Random io.Reader
+
+	passwords passwords
 }
 
 // Options of the controller for kit.Register.
@@ -63,22 +65,19 @@ func Options() kit.Options {
 
 // Seen is everything that the plan needs to know.
 type Seen struct {
-	Now      time.Time
-	Cluster  podspec.Cluster
-	Ready    bool // Ceph has answered
-	Silence  string
-	Version  string
-	Users    []auth.Entity
-	Stat     cephmgr.Stat
-	Modules  cephmgr.Modules
-	Config   []config.Option
-	Admin    bool // the dashboard has its user
-	Password ceph.Secret
-	// NewPassword is used if there is none yet.
-	NewPassword ceph.Secret
-	Live        map[string]*appsv1.Deployment
-	Keys        map[string]string // version of each mgr's key Secret
-	Pods        []corev1.Pod
+	Now       time.Time
+	Cluster   podspec.Cluster
+	Ready     bool // Ceph has answered
+	Silence   string
+	Version   string
+	Users     []auth.Entity
+	Stat      cephmgr.Stat
+	Modules   cephmgr.Modules
+	Config    []config.Option
+	Dashboard Dashboard
+	Live      map[string]*appsv1.Deployment
+	Keys      map[string]string // version of each mgr's key Secret
+	Pods      []corev1.Pod
 	// Mons says what stands against restarting mgrs with a new Ceph version.
 	Mons string
 }
@@ -186,11 +185,8 @@ func (c *Controller) ceph(ctx context.Context, cl *cephv1.CephCluster, commander
 		return fmt.Errorf("reading Ceph's settings: %w", err)
 	}
 	seen.Ready = true
-	if cl.Spec.Dashboard.Enabled && seen.Stat.Available && seen.Modules.On("dashboard") {
-		// Only the active mgr knows; while it restarts the question waits.
-		if u, err := m.DashboardUser(ctx, "admin"); err == nil && u.Name != "" {
-			seen.Admin = true
-		}
+	if err := c.look(ctx, cl, m, seen); err != nil {
+		return err
 	}
 	return c.gate(ctx, cl, commander, seen)
 }

@@ -2,10 +2,7 @@ package mgr
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
-	"github.com/castellan-storage/castellan/internal/ceph"
 	"github.com/castellan-storage/castellan/internal/ceph/config"
 	cephmgr "github.com/castellan-storage/castellan/internal/ceph/mgr"
 	"github.com/castellan-storage/castellan/internal/cluster/identity"
@@ -26,9 +22,6 @@ import (
 	"github.com/castellan-storage/castellan/internal/kube"
 	"github.com/castellan-storage/castellan/internal/mgr/spec"
 )
-
-// PasswordSecret holds the password of the dashboard's user admin.
-const PasswordSecret = "rook-ceph-dashboard-password"
 
 // Label says on a mgr's pod whether it is the active one.
 type Label struct {
@@ -58,12 +51,6 @@ type Setting struct{ Name, Value string }
 
 // String implements kit.Action.
 func (s Setting) String() string { return "setting " + s.Name }
-
-// AdminUser makes the dashboard's user, or gives it the password of the Secret.
-type AdminUser struct{ Exists bool }
-
-// String implements kit.Action.
-func (a AdminUser) String() string { return "giving the dashboard its user admin" }
 
 // reserved modules are switched by other parts of the spec, or must stay off.
 var reserved = [...]string{"dashboard", "prometheus", "crash", "rook"}
@@ -97,10 +84,14 @@ func modules(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 	if problem != "" {
 		problems = append(problems, problem)
 	}
-	for _, o := range settingsOf(cl) {
-		if value(seen.Config, o.Name) != o.Value {
-			p.Do = append(p.Do, o)
-		}
+	wrong := slices.DeleteFunc(settingsOf(cl), func(o Setting) bool { return value(seen.Config, o.Name) == o.Value })
+	if seen.Modules.On(dashboard) && want[dashboard] && slices.ContainsFunc(wrong, func(o Setting) bool { return readAtStart(o.Name) }) {
+		// It is off before anything is set: then what is set has been read by the one that
+		// runs, whatever becomes of this pass. The next one switches it on again.
+		p.Do = append(p.Do, Module{Name: dashboard})
+	}
+	for _, o := range wrong {
+		p.Do = append(p.Do, o)
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		on := seen.Modules.On(name)
@@ -116,7 +107,9 @@ func modules(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 			}
 		}
 	}
-	password(cl, seen, p)
+	if problem := serve(cl, seen, p); problem != "" {
+		problems = append(problems, problem)
+	}
 	c := kit.Condition{Type: "MgrModules", Status: metav1.ConditionTrue, Reason: "ModulesSet", Message: "all mgr modules are as the spec says"}
 	if len(problems) > 0 {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "ModuleNotAvailable", strings.Join(problems, "; ")
@@ -156,28 +149,24 @@ func settingsOf(cl *cephv1.CephCluster) []Setting {
 			opts = append(opts, Setting{Name: "mgr/balancer/mode", Value: m.Settings.BalancerMode})
 		}
 	}
-	d := cl.Spec.Dashboard
-	if !d.Enabled {
-		return opts
-	}
-	ports := map[bool]string{d.SSL: strconv.Itoa(d.EffectivePort())}
-	return append(opts,
-		Setting{Name: "mgr/dashboard/ssl", Value: strconv.FormatBool(d.SSL)},
-		Setting{Name: "mgr/dashboard/server_port", Value: ports[false]},
-		Setting{Name: "mgr/dashboard/ssl_server_port", Value: ports[true]},
-		Setting{Name: "mgr/dashboard/url_prefix", Value: d.URLPrefix},
-		Setting{Name: "mgr/dashboard/PROMETHEUS_API_HOST", Value: d.PrometheusEndpoint},
-		Setting{Name: "mgr/dashboard/PROMETHEUS_API_SSL_VERIFY", Value: sslVerify(d)},
-	)
+	opts = append(opts, dashboardSettings(cl.Spec.Dashboard)...)
+	return slices.DeleteFunc(opts, func(o Setting) bool { return usersOwn(&cl.Spec, o.Name) })
 }
 
-// sslVerify is for a Prometheus that the dashboard asks by TLS; without one, the
-// dashboard keeps its own default.
-func sslVerify(d cephv1.DashboardSpec) string {
-	if d.PrometheusEndpoint == "" {
-		return ""
+// usersOwn reports whether the user sets an option of mgrs by name. That word counts:
+// two controllers would set it in turns.
+func usersOwn(spec *cephv1.ClusterSpec, option string) bool {
+	for name := range spec.CephConfig["mgr"] {
+		if strings.TrimSpace(name) == option {
+			return true
+		}
 	}
-	return strconv.FormatBool(d.PrometheusEndpointSSLVerify)
+	for name := range spec.CephConfigFromSecret["mgr"] {
+		if strings.TrimSpace(name) == option {
+			return true
+		}
+	}
+	return false
 }
 
 // value of an option of the mgr section, "" when it is not set.
@@ -188,46 +177,6 @@ func value(have []config.Option, name string) string {
 		}
 	}
 	return ""
-}
-
-// password gives the dashboard its user once the module runs.
-func password(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
-	if !cl.Spec.Dashboard.Enabled {
-		return
-	}
-	if seen.Password.IsZero() {
-		p.Create = append(p.Create, keyring.Opaque(seen.Cluster, PasswordSecret, map[string][]byte{"password": []byte(seen.NewPassword.Reveal())}))
-		return
-	}
-	if seen.Modules.On("dashboard") && seen.Stat.Available && !seen.Admin {
-		p.Do = append(p.Do, AdminUser{})
-	}
-}
-
-// password reads the Secret, and makes a new password in case there is none.
-func (c *Controller) password(ctx context.Context, cl *cephv1.CephCluster, seen *Seen) error {
-	if !cl.Spec.Dashboard.Enabled {
-		return nil
-	}
-	var s corev1.Secret
-	found, err := kube.Get(ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: PasswordSecret}, &s)
-	if err != nil {
-		return fmt.Errorf("reading the dashboard's password: %w", err)
-	}
-	if found {
-		seen.Password = ceph.NewSecret(string(s.Data["password"]))
-		return nil
-	}
-	random := c.Random
-	if random == nil {
-		random = rand.Reader
-	}
-	b := make([]byte, 15)
-	if _, err := io.ReadFull(random, b); err != nil {
-		return fmt.Errorf("making the dashboard's password: %w", err)
-	}
-	seen.NewPassword = ceph.NewSecret(strings.ToLower(base32.StdEncoding.EncodeToString(b)) + "-A1")
-	return nil
 }
 
 // Do implements kit.Doer.
@@ -259,11 +208,9 @@ func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.
 		}
 		return config.New(stored.Ceph).Set(ctx, "mgr", a.Name, a.Value, false)
 	case AdminUser:
-		var s corev1.Secret
-		if _, err := kube.Get(ctx, c.Access.Live, types.NamespacedName{Namespace: cl.Namespace, Name: PasswordSecret}, &s); err != nil {
-			return err
-		}
-		return m.CreateDashboardUser(ctx, "admin", "administrator", ceph.NewSecret(string(s.Data["password"])))
+		return c.setPassword(ctx, cl.Namespace, m, a)
+	case Certificate:
+		return m.CreateDashboardCertificate(ctx)
 	}
 	return fmt.Errorf("%s: no such action", action)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/crypto/bcrypt"
+
 	"github.com/castellan-storage/castellan/internal/ceph"
 )
 
@@ -221,7 +223,8 @@ func mgrCommands() map[string]*spec {
 			}
 			return c.dashboardUser(a.str("username"))
 		})),
-		"dashboard create-self-signed-cert": entry(onMgr|rw, "", dashboardCmd(func(*Cluster, args) reply {
+		"dashboard create-self-signed-cert": entry(onMgr|rw, "", dashboardCmd(func(c *Cluster, _ args) reply {
+			c.keys["mgr/dashboard/crt"], c.keys["mgr/dashboard/key"] = "certificate", "key"
 			return done("Self-signed certificate created")
 		})),
 	}
@@ -237,7 +240,11 @@ func dashboardCmd(f func(*Cluster, args) reply) func(*Cluster, args) reply {
 }
 
 func (c *Cluster) dashboardUser(name string) reply {
-	return jsonReply(obj{"username": name, "roles": []string{"administrator"}, "enabled": true, "name": nil, "email": nil})
+	hash, err := bcrypt.GenerateFromPassword([]byte(strings.TrimRight(c.dashboard[name], "\r\n")), bcrypt.MinCost)
+	if err != nil {
+		return fail(syscall.EINVAL, "%v", err)
+	}
+	return jsonReply(obj{"username": name, "password": string(hash), "roles": []string{"administrator"}, "enabled": true, "name": nil, "email": nil})
 }
 
 // DashboardPassword gives the password a dashboard user was given.

@@ -133,6 +133,8 @@ type DashboardUser struct {
 	Name    string   `json:"username"`
 	Roles   []string `json:"roles"`
 	Enabled bool     `json:"enabled"`
+	// Hash is the password's, by bcrypt.
+	Hash ceph.Secret `json:"password"`
 }
 
 // DashboardUser reads one user. ENOENT: no such user; EOPNOTSUPP: the dashboard
@@ -158,6 +160,16 @@ func (c Client) SetDashboardPassword(ctx context.Context, name string, password 
 	}
 	return ceph.Discard(c.c.Mgr(ctx, ceph.Cmd("dashboard ac-user-set-password", "username", name,
 		"force_password", true).WithIn([]byte(password.Reveal()))))
+}
+
+// HasDashboardCertificate reports whether the dashboard has a certificate for all mgrs,
+// of its own or a user's. The mons know it.
+func (c Client) HasDashboardCertificate(ctx context.Context) (bool, error) {
+	err := ceph.Discard(c.c.Mon(ctx, ceph.Cmd("config-key exists", "key", "mgr/dashboard/crt")))
+	if ceph.NotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // CreateDashboardCertificate makes the dashboard sign a certificate for itself.
