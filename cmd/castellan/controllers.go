@@ -25,6 +25,8 @@ import (
 	"github.com/castellan-storage/castellan/internal/nodedaemon"
 	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/overview"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/poolmapping"
 	"github.com/castellan-storage/castellan/internal/replication"
 	"github.com/castellan-storage/castellan/internal/replication/local"
@@ -82,10 +84,10 @@ func controllers() []entry {
 			return kit.Register(c.mgr, c.env, &osd.Daemons{Base: c.osd()}, c.settled(osd.DaemonOptions()))
 		}},
 		{"osd-replace", groupCeph, func(c *common) error {
-			return kit.Register(c.mgr, c.env, &replace.Controller{Base: c.replace()}, replace.Options())
+			return kit.Register(c.mgr, c.env, &replace.Controller{Reader: c.replacements(), Write: c.env.Client}, replace.Options())
 		}},
 		{"osd-replacements", groupCeph, func(c *common) error {
-			return kit.Register(c.mgr, c.env, &replace.Overview{Base: c.replace()}, c.settled(replace.OverviewOptions()))
+			return kit.Register(c.mgr, c.env, &overview.Controller{Reader: c.replacements()}, c.settled(overview.Options()))
 		}},
 		{"config", groupCeph, func(c *common) error {
 			return kit.Register(c.mgr, c.env, &config.Controller{Access: c.access, Operator: c.operator, Settings: c.settings.Get}, c.settled(config.Options()))
@@ -141,8 +143,8 @@ func (c *common) osd() osd.Base {
 	return osd.Base{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
 }
 
-func (c *common) replace() replace.Base {
-	return replace.Base{Cache: c.env.Client, Write: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
+func (c *common) replacements() view.Reader {
+	return view.Reader{Cache: c.env.Client, Access: c.access, Operator: c.operator, Settings: c.settings.Get}
 }
 
 // csiFiles gives the drivers' configuration, with the indexes that its users need.

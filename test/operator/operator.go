@@ -50,6 +50,9 @@ import (
 	"github.com/castellan-storage/castellan/internal/nodedaemon"
 	"github.com/castellan-storage/castellan/internal/osd"
 	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/observe"
+	"github.com/castellan-storage/castellan/internal/osd/replace/overview"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/poolmapping"
 	"github.com/castellan-storage/castellan/internal/settings"
 	"github.com/castellan-storage/castellan/internal/status"
@@ -176,11 +179,11 @@ func (p Parts) Controllers() []Controller {
 		of(osd.DaemonOptions(), clusters, func(e kit.Env) kit.Controller[*cephv1.CephCluster, osd.DaemonSeen] {
 			return &osd.Daemons{Base: p.osds(e)}
 		}),
-		of(replace.Options(), p.replacements, func(e kit.Env) kit.Controller[*cephv1.CephCluster, replace.Seen] {
-			return &replace.Controller{Base: p.swaps(e)}
+		of(replace.Options(), p.replacements, func(e kit.Env) kit.Controller[*cephv1.CephCluster, observe.Seen] {
+			return &replace.Controller{Reader: p.swaps(e), Write: e.Client}
 		}),
-		of(replace.OverviewOptions(), clusters, func(e kit.Env) kit.Controller[*cephv1.CephCluster, replace.OverviewSeen] {
-			return &replace.Overview{Base: p.swaps(e)}
+		of(overview.Options(), clusters, func(e kit.Env) kit.Controller[*cephv1.CephCluster, overview.Seen] {
+			return &overview.Controller{Reader: p.swaps(e)}
 		}),
 		of(config.Options(), clusters, func(kit.Env) kit.Controller[*cephv1.CephCluster, config.Seen] {
 			return &config.Controller{Access: p.Access, Operator: p.Operator, Settings: p.Settings}
@@ -233,8 +236,8 @@ func (p Parts) osds(e kit.Env) osd.Base {
 	return osd.Base{Cache: e.Client, Access: p.Access, Operator: p.Operator, Settings: p.Settings}
 }
 
-func (p Parts) swaps(e kit.Env) replace.Base {
-	return replace.Base{Cache: e.Client, Write: e.Client, Access: p.Access, Operator: p.Operator, Settings: p.Settings}
+func (p Parts) swaps(e kit.Env) view.Reader {
+	return view.Reader{Cache: e.Client, Access: p.Access, Operator: p.Operator, Settings: p.Settings}
 }
 
 // replacements are the Deployments of OSDs that have to do with one.
@@ -245,7 +248,7 @@ func (p Parts) replacements(ctx context.Context, c client.Reader) ([]kit.Key, er
 	}
 	var keys []kit.Key
 	for i := range list.Items {
-		if replace.Concerned(&list.Items[i]) {
+		if view.Concerned(&list.Items[i]) {
 			keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
@@ -181,7 +181,7 @@ func purged() event {
 			return err
 		}
 		for i := range list.Items {
-			if d := &list.Items[i]; replace.Concerned(d) || *d.Spec.Replicas != 1 {
+			if d := &list.Items[i]; view.Concerned(d) || *d.Spec.Replicas != 1 {
 				return fmt.Errorf("%s is left with %v and %d replicas", d.Name, d.Annotations, *d.Spec.Replicas)
 			}
 		}

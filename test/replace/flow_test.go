@@ -10,7 +10,8 @@ import (
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
-	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/overview"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/sim"
 )
@@ -83,7 +84,7 @@ func TestReplace(t *testing.T) {
 	up := r.until(30*time.Second, "up and in", func() bool { o, _ := r.osd(id); return bool(o.Up) && bool(o.In) && o.UUID != before.UUID })
 	done := r.until(10*time.Second, "no marks", func() bool {
 		d := r.deployment(id)
-		return d != nil && !replace.Concerned(d) && d.Labels["ceph.rook.io/do-not-reconcile"] == "" && r.entry(id) == nil
+		return d != nil && !view.Concerned(d) && d.Labels["ceph.rook.io/do-not-reconcile"] == "" && r.entry(id) == nil
 	})
 	t.Logf("accepted %v, out %v, drained %v, ready for swap %v after that; new disk seen %v, up and in %v, marks gone %v", accepted, out, drained, ready, seen, up, done)
 	for what, took := range map[string]time.Duration{"accepted": accepted, "out": out} {
@@ -110,7 +111,7 @@ func TestReplace(t *testing.T) {
 	}
 	r.ready(8)
 	r.until(10*time.Second, "no watch is left", func() bool { return r.job(spec.WatchName(r.nodeOfID(id))) == nil })
-	if c := cephv1.FindCondition(r.get().Status.Conditions, replace.ConditionType); c != nil {
+	if c := cephv1.FindCondition(r.get().Status.Conditions, overview.ConditionType); c != nil {
 		t.Errorf("condition %+v", c)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/kit"
-	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/sim"
 )
@@ -158,7 +158,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 			swapped = true
 		}
 		o, _ := r.osd(id)
-		if d := r.deployment(id); !swapped || !bool(o.Up) || !bool(o.In) || o.UUID == before.UUID || d == nil || replace.Concerned(d) {
+		if d := r.deployment(id); !swapped || !bool(o.Up) || !bool(o.In) || o.UUID == before.UUID || d == nil || view.Concerned(d) {
 			return r.describe()
 		}
 		return nil

@@ -28,7 +28,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
@@ -586,7 +586,7 @@ func (b *bench) isDone(ctx context.Context, id int) error {
 	if now := (place{n.CrushWeight, n.DeviceClass, tree.Location(id)}); fmt.Sprint(now) != fmt.Sprint(b.before[id]) {
 		return fmt.Errorf("D6: osd.%d was %v and is %v", id, b.before[id], now)
 	}
-	if !bool(o.Up) || !bool(o.In) || o.UUID == b.uuid[id] || replace.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" {
+	if !bool(o.Up) || !bool(o.In) || o.UUID == b.uuid[id] || view.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" {
 		return fmt.Errorf("osd.%d is not replaced: %+v, %q; its Deployment: %d replicas, labels %v, %v", id, o, b.phase(ctx, id), ptr.Deref(d.Spec.Replicas, 1), d.Labels, d.Annotations)
 	}
 	return nil
@@ -631,7 +631,7 @@ func (bs benches) asBefore(ids ...int) kittest.Act {
 			if err := b.c.Get(ctx, client.ObjectKey{Namespace: b.ns, Name: spec.Name(id)}, &d); err != nil {
 				return err
 			}
-			if !bool(o.Up) || !bool(o.In) || o.UUID != b.uuid[id] || replace.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" || *d.Spec.Replicas != 1 {
+			if !bool(o.Up) || !bool(o.In) || o.UUID != b.uuid[id] || view.Concerned(&d) || d.Labels["ceph.rook.io/do-not-reconcile"] != "" || *d.Spec.Replicas != 1 {
 				return fmt.Errorf("osd.%d is not as before: %+v, %s, %v", id, o, b.phase(ctx, id), slices.Sorted(maps.Keys(d.Annotations)))
 			}
 		}

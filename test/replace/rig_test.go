@@ -34,7 +34,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/config"
 	"github.com/castellan-storage/castellan/internal/envtestx"
 	"github.com/castellan-storage/castellan/internal/kit"
-	"github.com/castellan-storage/castellan/internal/osd/replace"
+	"github.com/castellan-storage/castellan/internal/osd/replace/overview"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/test/operator"
 	"github.com/castellan-storage/castellan/test/sim"
@@ -301,7 +301,7 @@ func (r *rig) describe() error {
 		}
 	}
 	for _, c := range cl.Status.Conditions {
-		if string(c.Status) != "True" || string(c.Type) == replace.ConditionType {
+		if string(c.Status) != "True" || string(c.Type) == overview.ConditionType {
 			lines = append(lines, fmt.Sprintf("condition %s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 		}
 	}

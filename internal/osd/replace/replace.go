@@ -1,7 +1,8 @@
-// Package replace carries out the replacement of OSDs' disks: one pass looks at one
-// OSD and takes the one step that internal/osd/replace/plan names. A second
-// controller tells how all replacements of a cluster are going, and keeps a watch on
-// nodes that wait for a disk.
+// Package replace is the controller that carries out the replacement of OSDs' disks: one pass
+// looks at one OSD and takes the one step that is due. What each part of a pass does is in the
+// packages below it: view and observe read, plan decides, act makes effects of it, confirm
+// proves, live, that they may be taken, jobs is about the Jobs on the nodes, check about what a
+// request must fulfil. overview is the controller that tells how all replacements are going.
 //
 // It must not decide what comes next, and it must not destroy anything on what it
 // has seen at the beginning of a pass: the proof is made again, live, right before.
@@ -9,7 +10,6 @@ package replace
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,28 +22,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
-	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
+	"github.com/castellan-storage/castellan/internal/osd/replace/act"
+	"github.com/castellan-storage/castellan/internal/osd/replace/confirm"
+	"github.com/castellan-storage/castellan/internal/osd/replace/observe"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
-	"github.com/castellan-storage/castellan/internal/podspec"
-	"github.com/castellan-storage/castellan/internal/settings"
 )
-
-// Base is what both controllers of this package need.
-type Base struct {
-	Cache    client.Reader
-	Write    client.Client
-	Access   access.Reader
-	Operator pods.Operator
-	Settings func(ctx context.Context) (settings.Settings, error)
-}
 
 // Controller replaces OSDs' disks. It is keyed by the OSD's Deployment, so that one
 // replacement that fails holds up no other.
-type Controller struct{ Base }
+type Controller struct {
+	view.Reader
+	Write client.Client
+}
 
 // Options of the controller for kit.Register.
 func Options() kit.Options {
@@ -60,21 +55,8 @@ func Options() kit.Options {
 	}
 }
 
-// Concerned reports whether a Deployment has anything to do with a replacement.
-func Concerned(d client.Object) bool {
-	if d.GetLabels()["app"] != spec.App {
-		return false
-	}
-	for _, a := range []string{spec.ReplaceAnnotation, spec.MetadataAnnotation, spec.RefusedAnnotation, spec.ReplacedAnnotation} {
-		if _, ok := d.GetAnnotations()[a]; ok {
-			return true
-		}
-	}
-	return spec.Replacing(d.GetAnnotations())
-}
-
 func toSelf(_ context.Context, _ client.Reader, obj client.Object) []kit.Key {
-	if !Concerned(obj) {
+	if !view.Concerned(obj) {
 		return nil
 	}
 	return []kit.Key{client.ObjectKeyFromObject(obj)}
@@ -84,7 +66,7 @@ func toSelf(_ context.Context, _ client.Reader, obj client.Object) []kit.Key {
 // what others on the same disk wait for, and what changes of one OSD of a set matters to
 // all of it.
 func toSet(ctx context.Context, cache client.Reader, obj client.Object) []kit.Key {
-	if !Concerned(obj) {
+	if !view.Concerned(obj) {
 		return nil
 	}
 	note := obj.GetAnnotations()[spec.NoteAnnotation]
@@ -151,20 +133,27 @@ func (c *Controller) Fetch(ctx context.Context, key kit.Key) (*cephv1.CephCluste
 	return nil, apierrors.NewNotFound(schema.GroupResource{Group: cephv1.SchemeGroupVersion.Group, Resource: "cephclusters"}, key.Namespace)
 }
 
-// Seen is what one pass knows of one OSD.
-type Seen struct {
-	// Deployment is nil when there is none.
-	Deployment *appsv1.Deployment
-	State      plan.State
-	Cluster    podspec.Cluster
-	// Request of the Job that would prepare the new disk, and of the others.
-	Jobs jobs
-	// Enlist are other OSDs of the set that are to be noted, by id.
-	Enlist map[int]*enlisted
+// Observe implements kit.Controller.
+func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (observe.Seen, error) {
+	key := kit.PassOf(ctx).Key
+	d, err := kube.Lookup[appsv1.Deployment](ctx, c.Cache, key)
+	if err != nil || d == nil || !view.Concerned(d) {
+		return observe.Seen{}, err
+	}
+	id, err := spec.IDOf(d)
+	if err != nil {
+		return observe.Seen{}, nil // somebody's copy of an OSD is not ours
+	}
+	v, err := c.Read(ctx, cl)
+	if err != nil {
+		return observe.Seen{}, err
+	}
+	v.Deployments[id] = d // as it was read first, so that its version guards what was read after it
+	return observe.Look(ctx, c.Access.Live, cl, v, id, d)
 }
 
 // Plan implements kit.Controller: the one next step, as an action.
-func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
+func (c *Controller) Plan(cl *cephv1.CephCluster, seen observe.Seen) kit.Plan {
 	if seen.Deployment == nil || cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
@@ -175,7 +164,7 @@ func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if a.Kind == plan.Wait {
 		return kit.Plan{Next: patience(a)}
 	}
-	p := effect(cl, seen, a)
+	p := act.Effect(cl, seen, a)
 	p.Next = time.Second
 	return p
 }
@@ -193,9 +182,16 @@ func patience(a plan.Action) time.Duration {
 	return 30 * time.Second
 }
 
+// Do implements kit.Doer.
+func (c *Controller) Do(ctx context.Context, cl *cephv1.CephCluster, action kit.Action) error {
+	return act.Doer{Access: c.Access, Write: c.Write}.Do(ctx, cl, action)
+}
+
+// Confirm implements kit.Confirmer.
+func (c *Controller) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.Check) (*kit.Wait, error) {
+	return confirm.Checker{Access: c.Access}.Confirm(ctx, cl, check)
+}
+
 // Teardown implements kit.Controller: nothing is destroyed on the way out, and Jobs go
 // with the CephCluster.
-func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Plan{} }
-
-// noSuch is for what cannot happen but by a mistake in this package.
-func noSuch(what fmt.Stringer) error { return fmt.Errorf("%s: no such action or check", what) }
+func (*Controller) Teardown(*cephv1.CephCluster, observe.Seen) kit.Plan { return kit.Plan{} }

@@ -260,6 +260,27 @@ func LV(p *prepare.Part) *request.LV {
 	return &request.LV{VG: p.VG, Name: p.LV, UUID: p.LVUUID, Size: p.Size, Device: device}
 }
 
+// DataDevice is the path of the disk that the OSD's data is made on: the claimed one, or its old
+// one, where only the metadata device is replaced. "" where none is claimed yet.
+func (n Note) DataDevice() string {
+	if n.Set == nil || n.Set.Kind != OnMetadata {
+		if n.Attempt == nil {
+			return ""
+		}
+		return n.Attempt.Device
+	}
+	d := n.Record.Data
+	for _, path := range []string{d.ByID, d.ByPath} {
+		if path != "" {
+			return path
+		}
+	}
+	if d.Disk != "" {
+		return "/dev/" + d.Disk
+	}
+	return d.Path
+}
+
 // Disk names the disk to pull for a person: serial, path and slot, as far as known.
 func (n Note) Disk() string {
 	d := n.Pull()

@@ -156,6 +156,19 @@ func (s State) asker() int {
 	return s.ID
 }
 
+// Remaining are the ids of the OSDs of the set that Ceph still has as they were, this one
+// included, in their order.
+func (s State) Remaining() []int {
+	ids := []int{s.ID}
+	for _, m := range s.Mates {
+		if !m.Gone {
+			ids = append(ids, m.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // drained: Ceph calls this OSD and all others of the set that are left safe to destroy,
 // asked about all of them at once, and all of them are out.
 func (s State) drained() bool {

@@ -1,4 +1,4 @@
-package replace
+package confirm
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
@@ -19,55 +18,13 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/pg"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kube"
-	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 )
 
-// with says whom an OSD is replaced with.
-func with(set *plan.Set, id int) string {
-	if set == nil || len(set.Members) < 2 {
-		return ""
-	}
-	names := ""
-	for _, m := range set.Members {
-		if m.ID != id {
-			names += fmt.Sprintf(", osd.%d", m.ID)
-		}
-	}
-	return ", together with " + names[2:]
-}
-
-// enlist writes the marks and the note of another OSD of the set, in one update.
-func (e effects) enlist() kit.Plan {
-	m := e.seen.Enlist[e.a.Mate]
-	if m == nil {
-		return kit.Plan{Err: fmt.Errorf("osd.%d: nothing is prepared to take osd.%d into its set", e.seen.State.ID, e.a.Mate)}
-	}
-	d, yes := m.Deployment, ptr.To("true")
-	p := Patch{What: "taking it into the set of osd." + fmt.Sprint(e.seen.State.ID), ID: e.a.Mate, Namespace: d.Namespace, Name: d.Name, UID: d.UID, Version: d.ResourceVersion,
-		Annotations: map[string]*string{
-			spec.InProgressAnnotation: yes, spec.NoteAnnotation: ptr.To(m.Note.Encode()), spec.RefusedAnnotation: nil, spec.ReplacedAnnotation: nil,
-		},
-		Labels: map[string]*string{kube.SkipLabel: yes}}
-	message := fmt.Sprintf("osd.%d: its metadata device %s is going to be replaced%s, as is asked for on osd.%d", e.a.Mate, m.Note.Disk(), with(m.Note.Set, e.a.Mate), e.seen.State.ID)
-	return kit.Plan{Do: []kit.Action{kit.Confirmed{Check: e.still, Then: p}}, Events: []kit.Event{
-		{Reason: "OSDReplaceAccepted", Message: message}, {Object: d, Reason: "OSDReplaceAccepted", Message: message},
-	}}
-}
-
-// disk is the one that is claimed: the match, or that of the last attempt where the node
-// cannot tell any more.
-func (e effects) disk() swap.Match {
-	if m := e.seen.State.Match; m != nil {
-		return *m
-	}
-	a := e.seen.State.Note.Attempt
-	return swap.Match{Device: a.Device, Serial: a.Serial, Proof: a.Proof}
-}
-
 // mates are the Deployments of the other OSDs of the set, and its own, as they are live.
-func (c *Controller) mates(ctx context.Context, s Still) (map[int]*appsv1.Deployment, error) {
+func (c Checker) mates(ctx context.Context, s Still) (map[int]*appsv1.Deployment, error) {
 	out := map[int]*appsv1.Deployment{}
 	if s.Set == nil {
 		return out, nil
@@ -85,7 +42,7 @@ func (c *Controller) mates(ctx context.Context, s Still) (map[int]*appsv1.Deploy
 }
 
 // confirmSet holds what is live against what a step needs of the whole set.
-func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s Still, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
+func (c Checker) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s Still, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
 	if s.For == plan.Out {
 		return c.myTurn(ctx, cl, s)
 	}
@@ -108,7 +65,7 @@ func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s S
 		return nil, fmt.Errorf("reading the OSD map: %w", err)
 	}
 	for _, mate := range s.Set.Members {
-		o, held := holds(m, mate.ID, mate.UUID)
+		o, held := view.Holds(m, mate.ID, mate.UUID)
 		if mate.ID == s.ID || !held {
 			continue
 		}
@@ -123,7 +80,7 @@ func (c *Controller) confirmSet(ctx context.Context, cl *cephv1.CephCluster, s S
 }
 
 // confirmMate is about another OSD of the set that Ceph still has.
-func (c *Controller) confirmMate(ctx context.Context, s Still, mate plan.Member, o cephosd.OSD, d *appsv1.Deployment) (*kit.Wait, error) {
+func (c Checker) confirmMate(ctx context.Context, s Still, mate plan.Member, o cephosd.OSD, d *appsv1.Deployment) (*kit.Wait, error) {
 	if s.For == plan.Show {
 		return no("osd.%d is still on it", mate.ID), nil
 	}
@@ -158,8 +115,8 @@ func (c *Controller) confirmMate(ctx context.Context, s Still, mate plan.Member,
 // confirmLoss is what must hold, live, before anything is done to an OSD that Ceph does
 // not call safe: the loss is accepted, and the device dead and found so long ago; no OSD
 // on it runs; nothing in the cluster recovers any more.
-func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Commander, m cephosd.Map, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
-	if s.Set.Kind != plan.OnMetadata || !lossAccepted(mates[s.Set.Leader], s.Set.Leader) {
+func (c Checker) confirmLoss(ctx context.Context, s Still, commander ceph.Commander, m cephosd.Map, mates map[int]*appsv1.Deployment) (*kit.Wait, error) {
+	if s.Set.Kind != plan.OnMetadata || !view.LossAccepted(mates[s.Set.Leader], s.Set.Leader) {
 		return no("the loss of data is not accepted"), nil
 	}
 	mine := mates[s.ID]
@@ -167,11 +124,11 @@ func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Co
 		return no("osd.%d has no Deployment", s.ID), nil
 	}
 	note, err := plan.ReadNote(mine.Annotations[spec.NoteAnnotation], s.ID)
-	if err != nil || note == nil || note.Dead == nil || kit.Now(ctx).Sub(*note.Dead) < deadAfter {
+	if err != nil || note == nil || note.Dead == nil || kit.Now(ctx).Sub(*note.Dead) < view.DeadAfter {
 		return no("osd.%d has not been found dead for long", s.ID), nil
 	}
 	for _, mate := range s.Set.Members {
-		o, held := holds(m, mate.ID, mate.UUID)
+		o, held := view.Holds(m, mate.ID, mate.UUID)
 		d := mates[mate.ID]
 		if held && (bool(o.Up) || d != nil && d.Status.ReadyReplicas > 0) {
 			return no("osd.%d runs, so the device is not dead", mate.ID), nil
@@ -181,14 +138,14 @@ func (c *Controller) confirmLoss(ctx context.Context, s Still, commander ceph.Co
 	if err != nil {
 		return nil, err
 	}
-	if node == nil || !ready(node) {
+	if node == nil || !view.Ready(node) {
 		return no("node %s is not ready, so that its device is dead is not known", s.Node), nil
 	}
 	stat, err := pg.New(commander).Stat(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking how the PGs are: %w", err)
 	}
-	if !settled(stat) {
+	if !view.Settled(stat) {
 		return no("PGs are still recovering"), nil
 	}
 	return nil, nil
@@ -201,7 +158,7 @@ func (s Still) whole(ctx context.Context, osds cephosd.Client, m cephosd.Map) (*
 	}
 	var left []int
 	for _, mate := range s.Set.Members {
-		if _, held := holds(m, mate.ID, mate.UUID); held {
+		if _, held := view.Holds(m, mate.ID, mate.UUID); held {
 			left = append(left, mate.ID)
 		}
 	}
@@ -219,7 +176,7 @@ func (s Still) whole(ctx context.Context, osds cephosd.Client, m cephosd.Map) (*
 }
 
 // noOtherJob: one OSD after the other is made on a new disk.
-func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error) {
+func (c Checker) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error) {
 	for _, id := range slices.Concat(s.Set.IDs(), s.Joined) {
 		if id == s.ID {
 			continue
@@ -241,8 +198,8 @@ func (c *Controller) noOtherJob(ctx context.Context, s Still) (*kit.Wait, error)
 // excused: the loss of what is on the set is accepted, and its device is found dead now. Such
 // OSDs do not wait for room that they cannot use. The word alone is no leave: while one
 // OSD of the set runs, its data has to go somewhere.
-func (c *Controller) excused(ctx context.Context, v *view, note *plan.Note) (bool, error) {
-	if note.Set.Kind != plan.OnMetadata || !lossAccepted(v.deps[note.Set.Leader], note.Set.Leader) {
+func (c Checker) excused(ctx context.Context, v *view.View, note *plan.Note) (bool, error) {
+	if note.Set.Kind != plan.OnMetadata || !view.LossAccepted(v.Deployments[note.Set.Leader], note.Set.Leader) {
 		return false, nil
 	}
 	node, err := kube.Lookup[corev1.Node](ctx, c.Access.Live, client.ObjectKey{Name: note.Node})
@@ -250,14 +207,14 @@ func (c *Controller) excused(ctx context.Context, v *view, note *plan.Note) (boo
 		return false, err
 	}
 	if node != nil {
-		v.nodes[note.Node] = node
+		v.Nodes[note.Node] = node
 	}
-	return v.dead(note.Set, note.Node), nil
+	return v.Dead(note.Set, note.Node), nil
 }
 
 // myTurn asks again, live, whether the OSD may be marked out: another one may have been
 // accepted meanwhile that the cache did not show yet.
-func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still) (*kit.Wait, error) {
+func (c Checker) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still) (*kit.Wait, error) {
 	commander, err := c.Access.Ceph(ctx, cl.Namespace, "asking whether there is room to drain an OSD")
 	if err != nil {
 		return nil, err
@@ -265,22 +222,22 @@ func (c *Controller) myTurn(ctx context.Context, cl *cephv1.CephCluster, s Still
 	return c.turnNow(ctx, commander, s)
 }
 
-func (c *Controller) turnNow(ctx context.Context, commander ceph.Commander, s Still) (*kit.Wait, error) {
+func (c Checker) turnNow(ctx context.Context, commander ceph.Commander, s Still) (*kit.Wait, error) {
 	live, err := kube.List(ctx, c.Access.Live, &appsv1.DeploymentList{}, client.InNamespace(s.Namespace), client.MatchingLabels{"app": spec.App})
 	if err != nil {
 		return nil, err
 	}
-	v := &view{now: kit.Now(ctx), ns: s.Namespace, deps: map[int]*appsv1.Deployment{}, nodes: map[string]*corev1.Node{}}
+	v := &view.View{Now: kit.Now(ctx), Namespace: s.Namespace, Deployments: map[int]*appsv1.Deployment{}, Nodes: map[string]*corev1.Node{}}
 	for i := range live.Items {
 		if id, err := spec.IDOf(&live.Items[i]); err == nil {
-			v.deps[id] = &live.Items[i]
+			v.Deployments[id] = &live.Items[i]
 		}
 	}
-	v.stored.Ceph = commander
-	if v.osdmap, err = cephosd.New(commander).Dump(ctx); err != nil {
+	v.Stored.Ceph = commander
+	if v.OSDMap, err = cephosd.New(commander).Dump(ctx); err != nil {
 		return nil, fmt.Errorf("reading the OSD map: %w", err)
 	}
-	mine := v.deps[s.ID]
+	mine := v.Deployments[s.ID]
 	if mine == nil {
 		return no("the Deployment is gone"), nil
 	}
@@ -288,13 +245,13 @@ func (c *Controller) turnNow(ctx context.Context, commander ceph.Commander, s St
 	if err != nil || note == nil {
 		return no("the replacement is not noted any more"), nil
 	}
-	f := facts{State: plan.State{ID: s.ID, Note: note}}
+	f := plan.State{ID: s.ID, Note: note}
 	if note.Set != nil {
 		for _, m := range note.Set.Members {
 			if m.ID == s.ID {
 				continue
 			}
-			mate := v.mate(m, note, true)
+			mate := v.Mate(m, note, true)
 			if !mate.Gone && !mate.Claimed {
 				return no("osd.%d is not in the set any more", m.ID), nil
 			}
@@ -305,11 +262,11 @@ func (c *Controller) turnNow(ctx context.Context, commander ceph.Commander, s St
 			return nil, err
 		}
 	}
-	capacity, why := v.capacity(ctx)
+	capacity, why := v.Capacity(ctx)
 	if why != "" {
 		return nil, errors.New("asking whether there is room: " + why)
 	}
-	if turn := capacity.Turn(f.left(v), v.ahead(s.ID, note)); turn != "" {
+	if turn := capacity.Turn(f.Remaining(), v.Ahead(s.ID, note)); turn != "" {
 		return &kit.Wait{Reason: "Queued", Message: turn, For: time.Second}, nil
 	}
 	return nil, nil

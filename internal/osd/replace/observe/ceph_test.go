@@ -1,4 +1,4 @@
-package replace
+package observe
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/castellan-storage/castellan/internal/cluster/access"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 )
 
 // unreported is a Ceph to which OSDs have not reported their usage yet: it lists them
@@ -20,6 +21,7 @@ type unreported struct{ ceph.Commander }
 func (u unreported) Mgr(ctx context.Context, cmd ceph.Command) (ceph.Reply, error) {
 	return u.ask(ctx, cmd, u.Commander.Mgr)
 }
+
 func (u unreported) Mon(ctx context.Context, cmd ceph.Command) (ceph.Reply, error) {
 	return u.ask(ctx, cmd, u.Commander.Mon)
 }
@@ -68,7 +70,7 @@ func TestTheWeightDoesNotWaitForTheFirstReport(t *testing.T) {
 			o, _ := m.Find(id)
 			s := facts{State: plan.State{ID: id, Exists: true, Up: bool(o.Up), In: bool(o.In), UUID: o.UUID}}
 			s.Note = &plan.Note{UUID: "old", Replaced: o.UUID, Record: prepare.Result{ID: id}, Before: plan.Before{CrushWeight: 1, Bytes: tib}}
-			s.weigh(t.Context(), &view{stored: access.Cluster{Ceph: unreported{mem}}})
+			s.weigh(t.Context(), &view.View{Stored: access.Cluster{Ceph: unreported{mem}}})
 			if (s.Unweighed != "") != c.waited || s.Weigh != c.weigh {
 				t.Errorf("weight %v, waits: %q", s.Weigh, s.Unweighed)
 			}

@@ -1,4 +1,4 @@
-package replace
+package view
 
 import (
 	"testing"
@@ -38,16 +38,16 @@ func TestTheOrderOfRequests(t *testing.T) {
 		{"a higher id that is out", map[int]*plan.Note{7: note(7, second, nil)}, 7, note(5, second, nil), []int{7}},
 		{"one of the same set", map[int]*plan.Note{3: note(3, second, pair)}, 3, note(5, second, pair), []int{}},
 	} {
-		v := &view{now: now, deps: map[int]*appsv1.Deployment{}}
+		v := &View{Now: now, Deployments: map[int]*appsv1.Deployment{}}
 		for id, n := range c.notes {
 			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spec.ReplaceAnnotation: spec.Confirmation(id)}}}
 			if n != nil {
 				d.Annotations[spec.NoteAnnotation] = n.Encode()
 			}
-			v.deps[id] = d
-			v.osdmap.OSDs = append(v.osdmap.OSDs, cephosd.OSD{ID: id, UUID: "u", In: id != c.out, Up: true})
+			v.Deployments[id] = d
+			v.OSDMap.OSDs = append(v.OSDMap.OSDs, cephosd.OSD{ID: id, UUID: "u", In: id != c.out, Up: true})
 		}
-		if diff := cmp.Diff(c.want, v.ahead(5, c.mine)); diff != "" {
+		if diff := cmp.Diff(c.want, v.Ahead(5, c.mine)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}

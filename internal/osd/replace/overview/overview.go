@@ -1,4 +1,8 @@
-package replace
+// Package overview is the controller that tells how all replacements of a cluster are going,
+// in its status and as one condition, and keeps a watch on each node where one waits for a
+// disk. It must not change anything of the OSDs, nor decide what is next of one: it looks at
+// each as the controller in internal/osd/replace does, and says what that would do.
+package overview
 
 import (
 	"cmp"
@@ -24,7 +28,9 @@ import (
 	"github.com/castellan-storage/castellan/internal/node/request"
 	"github.com/castellan-storage/castellan/internal/node/swap"
 	"github.com/castellan-storage/castellan/internal/osd/pending"
+	"github.com/castellan-storage/castellan/internal/osd/replace/observe"
 	"github.com/castellan-storage/castellan/internal/osd/replace/plan"
+	"github.com/castellan-storage/castellan/internal/osd/replace/view"
 	"github.com/castellan-storage/castellan/internal/osd/reports"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -34,12 +40,12 @@ import (
 // as long as there is one.
 const ConditionType = "OSDReplacement"
 
-// Overview tells how all replacements of a cluster are going, and keeps a watch on
+// Controller tells how all replacements of a cluster are going, and keeps a watch on
 // each node where one waits for a disk. It changes nothing of the OSDs.
-type Overview struct{ Base }
+type Controller struct{ view.Reader }
 
-// OverviewOptions of the controller for kit.Register.
-func OverviewOptions() kit.Options {
+// Options of the controller for kit.Register.
+func Options() kit.Options {
 	clusters := kube.ToAll(&cephv1.CephClusterList{})
 	return kit.Options{
 		Name:   "osd-replacements",
@@ -47,7 +53,7 @@ func OverviewOptions() kit.Options {
 		Owns:   []kit.Object{&batchv1.Job{}},
 		Watches: []kit.Watch{
 			{Object: &appsv1.Deployment{}, When: kube.Changed(), Map: func(ctx context.Context, c client.Reader, obj client.Object) []kit.Key {
-				if !Concerned(obj) {
+				if !view.Concerned(obj) {
 					return nil
 				}
 				return clusters(ctx, c, obj)
@@ -66,8 +72,8 @@ type Entry struct {
 	Counted bool
 }
 
-// OverviewSeen is everything that the overview needs to know.
-type OverviewSeen struct {
+// Seen is everything that the overview needs to know.
+type Seen struct {
 	Now     time.Time
 	Cluster podspec.Cluster
 	Entries []Entry
@@ -82,51 +88,51 @@ type OverviewSeen struct {
 }
 
 // New implements kit.Controller.
-func (*Overview) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
+func (*Controller) New() *cephv1.CephCluster { return &cephv1.CephCluster{} }
 
 // Observe implements kit.Controller. A cluster without replacements costs two reads of
 // the cache.
-func (c *Overview) Observe(ctx context.Context, cl *cephv1.CephCluster) (OverviewSeen, error) {
-	seen := OverviewSeen{Now: kit.Now(ctx), Watches: map[string]*batchv1.Job{}, Hosts: map[string]string{}, Busy: map[string]bool{}}
+func (c *Controller) Observe(ctx context.Context, cl *cephv1.CephCluster) (Seen, error) {
+	seen := Seen{Now: kit.Now(ctx), Watches: map[string]*batchv1.Job{}, Hosts: map[string]string{}, Busy: map[string]bool{}}
 	deps, err := kube.List(ctx, c.Cache, &appsv1.DeploymentList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.App})
 	if err != nil {
-		return OverviewSeen{}, err
+		return Seen{}, err
 	}
 	watches, err := kube.List(ctx, c.Cache, &batchv1.JobList{}, client.InNamespace(cl.Namespace), client.MatchingLabels{"app": spec.WatchApp})
 	if err != nil {
-		return OverviewSeen{}, err
+		return Seen{}, err
 	}
 	for i := range watches.Items {
 		seen.Watches[watches.Items[i].Name] = &watches.Items[i]
 	}
-	if !slices.ContainsFunc(deps.Items, func(d appsv1.Deployment) bool { return Concerned(&d) }) {
+	if !slices.ContainsFunc(deps.Items, func(d appsv1.Deployment) bool { return view.Concerned(&d) }) {
 		return seen, nil
 	}
-	v, err := c.view(ctx, cl)
+	v, err := c.Read(ctx, cl)
 	if err != nil {
-		return OverviewSeen{}, err
+		return Seen{}, err
 	}
-	seen.Cluster, seen.Maps, seen.Pending = v.cluster, v.maps, pending.Of(v.list)
-	for name, n := range v.nodes {
+	seen.Cluster, seen.Maps, seen.Pending = v.Cluster, v.Maps, pending.Of(v.All)
+	for name, n := range v.Nodes {
 		seen.Hosts[name] = n.Labels[corev1.LabelHostname]
 	}
-	for _, j := range v.jobs {
+	for _, j := range v.Jobs {
 		if _, _, ended := kube.JobEnd(j); !ended && slices.Contains([]string{spec.PrepareApp, spec.MakeApp}, j.Labels["app"]) {
 			seen.Busy[j.Spec.Template.Spec.NodeSelector[corev1.LabelHostname]] = true
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(v.deps)) {
-		d := v.deps[id]
-		if !Concerned(d) {
+	for _, id := range slices.Sorted(maps.Keys(v.Deployments)) {
+		d := v.Deployments[id]
+		if !view.Concerned(d) {
 			continue
 		}
-		one, err := c.look(ctx, cl, v, id, d)
+		one, err := observe.Look(ctx, c.Access.Live, cl, v, id, d)
 		if err != nil {
-			return OverviewSeen{}, err
+			return Seen{}, err
 		}
 		e := Entry{State: one.State, Action: plan.Next(one.State)}
 		if e.Action.Phase == cephv1.OSDReplacementDraining && e.State.Up && e.State.Answered {
-			if pgs, err := pg.New(v.stored.Ceph).OnOSD(ctx, id); err == nil {
+			if pgs, err := pg.New(v.Stored.Ceph).OnOSD(ctx, id); err == nil {
 				e.Left, e.Counted = len(pgs), true
 			}
 		}
@@ -136,7 +142,7 @@ func (c *Overview) Observe(ctx context.Context, cl *cephv1.CephCluster) (Overvie
 }
 
 // Plan implements kit.Controller.
-func (c *Overview) Plan(cl *cephv1.CephCluster, seen OverviewSeen) kit.Plan {
+func (c *Controller) Plan(cl *cephv1.CephCluster, seen Seen) kit.Plan {
 	if cl.Spec.External.Enable || cl.Spec.CleanupPolicy.HasDataDirCleanPolicy() {
 		return kit.Plan{}
 	}
@@ -172,7 +178,7 @@ func (c *Overview) Plan(cl *cephv1.CephCluster, seen OverviewSeen) kit.Plan {
 }
 
 // replacements are the entries of the status.
-func replacements(seen OverviewSeen, old []cephv1.OSDReplacement) []cephv1.OSDReplacement {
+func replacements(seen Seen, old []cephv1.OSDReplacement) []cephv1.OSDReplacement {
 	var out []cephv1.OSDReplacement
 	for _, e := range seen.Entries {
 		if e.Action.Kind == plan.None || e.Action.Phase == "" {
@@ -249,7 +255,7 @@ func bytesText(b float64) string {
 }
 
 // condition sums the replacements up. The worst comes first.
-func condition(seen OverviewSeen) kit.Condition {
+func condition(seen Seen) kit.Condition {
 	var refused, blocked, going []string
 	reason := ""
 	for _, e := range seen.Entries {
@@ -283,7 +289,7 @@ func condition(seen OverviewSeen) kit.Condition {
 // watches keeps one watch on each node that waits for a disk and has been asked about
 // its slots. One that has ended is a reason to look at the node's disks; it is
 // cleared away when they have been looked at, and then the next one begins.
-func watches(cl *cephv1.CephCluster, seen OverviewSeen, p *kit.Plan) {
+func watches(cl *cephv1.CephCluster, seen Seen, p *kit.Plan) {
 	wanted := map[string]bool{}
 	for _, node := range slices.Sorted(maps.Keys(seen.Pending)) {
 		name := spec.WatchName(node)
@@ -315,7 +321,7 @@ func watches(cl *cephv1.CephCluster, seen OverviewSeen, p *kit.Plan) {
 	}
 }
 
-func watch(cl *cephv1.CephCluster, seen OverviewSeen, node string, cm *corev1.ConfigMap) (*batchv1.Job, error) {
+func watch(cl *cephv1.CephCluster, seen Seen, node string, cm *corev1.ConfigMap) (*batchv1.Job, error) {
 	devices, err := reports.Devices(cm)
 	if err != nil {
 		return nil, err
@@ -336,4 +342,4 @@ func watch(cl *cephv1.CephCluster, seen OverviewSeen, node string, cm *corev1.Co
 }
 
 // Teardown implements kit.Controller.
-func (*Overview) Teardown(*cephv1.CephCluster, OverviewSeen) kit.Plan { return kit.Plan{} }
+func (*Controller) Teardown(*cephv1.CephCluster, Seen) kit.Plan { return kit.Plan{} }
