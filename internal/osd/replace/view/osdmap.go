@@ -36,7 +36,7 @@ func empty(o cephosd.OSD) bool {
 	return o.Destroyed() || o.New() && (!bool(o.In) || o.UpFrom == 0)
 }
 
-// Settled: there are PGs, and none of them is on its way to more copies.
+// Settled reports whether there are PGs and none of them is on its way to more copies.
 func Settled(stat pg.Stat) bool {
 	for _, n := range stat.ByState {
 		for _, word := range []string{"recovering", "recovery_wait", "backfilling", "backfill_wait", "peering", "activating", "creating", "unknown", "forced_recovery", "forced_backfill"} {

@@ -86,7 +86,7 @@ func (v *View) WhyNot(m plan.Member, d *appsv1.Deployment, mine, note *plan.Note
 	return ""
 }
 
-// Dead: no OSD of a set runs, and their node is well.
+// Dead reports whether no OSD of a set runs while their node is well.
 func (v *View) Dead(set *plan.Set, node string) bool {
 	n := v.Nodes[node]
 	if n == nil || !Ready(n) {
