@@ -1,4 +1,4 @@
-package replace
+package confirm
 
 import (
 	"strings"
@@ -34,8 +34,7 @@ func TestPodsAreThoseOfTheOSDAndNotOfALabel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &Controller{}
-			c.Access = access.Reader{Live: store.Client()}
+			c := Checker{Access: access.Reader{Live: store.Client()}}
 			w, err := c.noPods(t.Context(), Still{For: plan.Show, ID: 0, Namespace: "ns", Name: d.Name}, d)
 			if err != nil || w == nil || !strings.Contains(w.Message, pod.Name) {
 				t.Errorf("%+v, %v", w, err)
