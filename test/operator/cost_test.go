@@ -47,9 +47,17 @@ func TestAPassOverEverythingAsksLittle(t *testing.T) {
 	}
 	// What a process has of the connection to Ceph goes with it.
 	process := func() operator.Parts {
-		shared := ceph.NewSharing(cluster)
+		var shared *ceph.Sharing
+		as := ""
+		dial := func(_ string, cfg conn.Config) ceph.Commander {
+			if shared == nil || as != cfg.FSID {
+				as = cfg.FSID
+				shared = ceph.NewSharing(sim.Founded{Cluster: cluster, As: as})
+			}
+			return shared
+		}
 		return operator.Parts{
-			Access:   access.Reader{Live: c, Dial: func(string, conn.Config) ceph.Commander { return shared }},
+			Access:   access.Reader{Live: c, Dial: dial},
 			Operator: pods.Operator{Image: "castellan:test", Namespace: namespace, Version: "test"}, Settings: operator.DefaultSettings,
 		}
 	}
