@@ -4,11 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/ceph"
@@ -24,10 +20,9 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/cluster/access/accesstest"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/node/choice"
 	"github.com/castellan-storage/castellan/internal/node/prepare"
 	"github.com/castellan-storage/castellan/internal/node/request"
@@ -106,22 +101,7 @@ func world(t testing.TB) (*kittest.World, *cephtest.Cluster) {
 		t.Fatal(err)
 	}
 	c, fake := store.Client(), cephtest.Healthy(t, 2, 1)
-	id, err := identity.New(strings.NewReader(strings.Repeat("castellan", 40)), identity.AES256K, time.Unix(1, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := endpoints.Empty().With(endpoints.Mon{ID: "a", Addr: netip.MustParseAddrPort("192.0.2.1:3300")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := list.Data("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs := []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: identity.Secret, Namespace: ns}, Data: id.Data()},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: endpoints.ConfigMap, Namespace: ns}, Data: data},
-	}
+	objs := accesstest.Founded(t, ns)
 	for osd := range 2 {
 		host := fmt.Sprintf("host%d", osd)
 		record, err := json.Marshal(prepare.Result{ID: osd, UUID: "u", Data: prepare.Part{Path: "/dev/sdb"}})

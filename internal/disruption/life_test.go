@@ -3,7 +3,6 @@ package disruption
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,10 +24,9 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/crush"
 	cephosd "github.com/castellan-storage/castellan/internal/ceph/osd"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/cluster/access/accesstest"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 )
 
 const ns = "rook-ceph"
@@ -64,24 +62,8 @@ func newWorld(t testing.TB) *world {
 	if w.tree, err = cephosd.New(w.ceph).Tree(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	id, err := identity.New(strings.NewReader(strings.Repeat("castellan", 40)), identity.AES256K, time.Unix(1, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := endpoints.Empty().With(endpoints.Mon{ID: "a", Addr: netip.MustParseAddrPort("192.0.2.1:3300")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := list.Data("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objs := []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: identity.Secret, Namespace: ns}, Data: id.Data()},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: endpoints.ConfigMap, Namespace: ns}, Data: data},
-		// Not ours, and not of OSDs.
-		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "rook-ceph-osd-users-own", Namespace: ns}},
-	}
+	// The budget is not ours, and not of OSDs.
+	objs := append(accesstest.Founded(t, ns), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "rook-ceph-osd-users-own", Namespace: ns}})
 	for osd := range 6 {
 		if osd%2 == 0 {
 			objs = append(objs, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + w.host(osd), Labels: map[string]string{corev1.LabelHostname: w.host(osd)}}})

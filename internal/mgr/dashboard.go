@@ -83,18 +83,21 @@ func (Certificate) String() string { return "giving the dashboard a certificate"
 
 // dashboardSettings are the options that the spec implies. When it is off, none is left.
 func dashboardSettings(d cephv1.DashboardSpec) []Setting {
-	if !d.Enabled {
-		return []Setting{{Name: optSSL}, {Name: optPort}, {Name: optSSLPort}, {Name: optPrefix}, {Name: optAPIHost}, {Name: optAPIVerify}}
-	}
 	ports := map[bool]string{d.SSL: strconv.Itoa(d.EffectivePort())}
 	verify := "" // without a Prometheus that it asks, the dashboard keeps its own default
 	if d.PrometheusEndpoint != "" {
 		verify = strconv.FormatBool(d.PrometheusEndpointSSLVerify)
 	}
-	return []Setting{
+	opts := []Setting{
 		{optSSL, strconv.FormatBool(d.SSL)}, {optPort, ports[false]}, {optSSLPort, ports[true]}, {optPrefix, d.URLPrefix},
 		{optAPIHost, d.PrometheusEndpoint}, {optAPIVerify, verify},
 	}
+	if !d.Enabled {
+		for i := range opts {
+			opts[i].Value = ""
+		}
+	}
+	return opts
 }
 
 // serve gives the dashboard that runs its certificate and its user. It returns what only

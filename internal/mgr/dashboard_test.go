@@ -3,7 +3,6 @@ package mgr
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,11 +25,10 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	cephmgr "github.com/castellan-storage/castellan/internal/ceph/mgr"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/cluster/access/accesstest"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/settings"
 )
 
@@ -66,22 +64,7 @@ func newLife(t testing.TB) *life {
 		t.Fatal(err)
 	}
 	l := &life{c: store.Client(), ceph: cephtest.Healthy(t, 2, 1)}
-	id, err := identity.New(strings.NewReader(strings.Repeat("castellan", 40)), identity.AES256K, time.Unix(1, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := endpoints.Empty().With(endpoints.Mon{ID: "a", Addr: netip.MustParseAddrPort("192.0.2.1:3300")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := list.Data("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range []client.Object{
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: identity.Secret, Namespace: ns}, Data: id.Data()},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: endpoints.ConfigMap, Namespace: ns}, Data: data},
-	} {
+	for _, o := range accesstest.Founded(t, ns) {
 		if err := l.c.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}

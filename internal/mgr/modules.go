@@ -156,17 +156,8 @@ func settingsOf(cl *cephv1.CephCluster) []Setting {
 // usersOwn reports whether the user sets an option of mgrs by name. That word counts:
 // two controllers would set it in turns.
 func usersOwn(spec *cephv1.ClusterSpec, option string) bool {
-	for name := range spec.CephConfig["mgr"] {
-		if strings.TrimSpace(name) == option {
-			return true
-		}
-	}
-	for name := range spec.CephConfigFromSecret["mgr"] {
-		if strings.TrimSpace(name) == option {
-			return true
-		}
-	}
-	return false
+	names := slices.AppendSeq(slices.Collect(maps.Keys(spec.CephConfig["mgr"])), maps.Keys(spec.CephConfigFromSecret["mgr"]))
+	return slices.ContainsFunc(names, func(name string) bool { return strings.TrimSpace(name) == option })
 }
 
 // value of an option of the mgr section, "" when it is not set.

@@ -3,7 +3,6 @@ package nodedaemon
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -23,11 +22,10 @@ import (
 	"github.com/castellan-storage/castellan/internal/ceph/cephtest"
 	"github.com/castellan-storage/castellan/internal/ceph/conn"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
-	"github.com/castellan-storage/castellan/internal/cluster/identity"
+	"github.com/castellan-storage/castellan/internal/cluster/access/accesstest"
 	"github.com/castellan-storage/castellan/internal/cluster/pods"
 	"github.com/castellan-storage/castellan/internal/kit"
 	"github.com/castellan-storage/castellan/internal/kit/kittest"
-	"github.com/castellan-storage/castellan/internal/mon/endpoints"
 	"github.com/castellan-storage/castellan/internal/nodedaemon/facts"
 	"github.com/castellan-storage/castellan/internal/nodedaemon/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -69,21 +67,8 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	w := &world{c: store.Client(), ceph: cephtest.Healthy(t, 2, 1), exporter: map[string]bool{oldImage: true, newImage: true}}
-	id, err := identity.New(strings.NewReader(strings.Repeat("castellan", 40)), identity.AES256K, time.Unix(1, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := endpoints.Empty().With(endpoints.Mon{ID: "a", Addr: netip.MustParseAddrPort("192.0.2.1:3300")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := list.Data("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.make(t, accesstest.Founded(t, ns)...)
 	w.make(t,
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: identity.Secret, Namespace: ns}, Data: id.Data()},
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: endpoints.ConfigMap, Namespace: ns}, Data: data},
 		node("n1"), node("n2"), node("bystander"),
 		daemon("n1", "mon", "a"), daemon("n1", "osd", "0"), daemon("n2", "mgr", "a"),
 	)

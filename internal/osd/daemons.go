@@ -113,6 +113,11 @@ func (c *Daemons) Observe(ctx context.Context, cl *cephv1.CephCluster) (DaemonSe
 		}
 	}
 	seen.Decisions = plan.Decide(seen.State)
+	if seen.starts() {
+		if err := c.lingering(ctx, cl, &seen); err != nil {
+			return DaemonSeen{}, err
+		}
+	}
 	seen.build(cl)
 	seen.Down, seen.Roll = plan.Roll(seen.State, seen.Outdated, cl.Spec.Storage.EffectiveOSDMaxUpdatesInParallel(), cl.Spec.SkipUpgradeChecks)
 	return seen, c.update(ctx, cl, stored.Ceph, &seen)
@@ -153,13 +158,10 @@ func (c *Daemons) objects(ctx context.Context, cl *cephv1.CephCluster, seen *Dae
 	}
 	// Before an OSD is started, the API server is asked: the cache may be behind, and it
 	// does not hold Deployments that somebody else has made.
-	if !slices.ContainsFunc(seen.State.Records, func(r plan.Record) bool { return seen.Live[r.ID] == nil }) {
-		return nil
+	if slices.ContainsFunc(seen.State.Records, func(r plan.Record) bool { return seen.Live[r.ID] == nil }) {
+		return c.deployments(ctx, cl, c.Access.Live, seen)
 	}
-	if err := c.deployments(ctx, cl, c.Access.Live, seen); err != nil {
-		return err
-	}
-	return c.lingering(ctx, cl, seen)
+	return nil
 }
 
 // lingering finds pods that have outlived their Deployment, live: on a node that does not

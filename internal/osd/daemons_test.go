@@ -1,18 +1,18 @@
 package osd
 
 import (
-	"context"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	cephv1 "github.com/castellan-storage/castellan/api/ceph/v1"
 	"github.com/castellan-storage/castellan/internal/cluster/access"
+	"github.com/castellan-storage/castellan/internal/kit/kittest"
 	"github.com/castellan-storage/castellan/internal/osd/plan"
 	"github.com/castellan-storage/castellan/internal/osd/spec"
 	"github.com/castellan-storage/castellan/internal/podspec"
@@ -60,30 +60,12 @@ func TestNoOSDGoesBeforeTheGate(t *testing.T) {
 	}
 }
 
-// podsOnly is an API server that is asked for its pods.
-type podsOnly []*corev1.Pod
-
-func (podsOnly) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
-	panic("nobody should read " + key.String())
-}
-
-func (p podsOnly) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	var o client.ListOptions
-	o.ApplyOptions(opts)
-	for _, pod := range p {
-		if o.Namespace == pod.Namespace && o.LabelSelector.Matches(labels.Set(pod.Labels)) {
-			list.(*corev1.PodList).Items = append(list.(*corev1.PodList).Items, *pod)
-		}
-	}
-	return nil
-}
-
 // A Deployment that was deleted by hand leaves its pod on a node that does not answer: a
 // second one would run the same OSD while the first may still write.
 func TestAnOSDWhosePodIsThereIsNotStartedAgain(t *testing.T) {
 	pod := func(name, id string) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": spec.App, "ceph-osd-id": id}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": spec.App, spec.IDLabel: id}},
 			Spec:       corev1.PodSpec{NodeName: "lost"},
 		}
 	}
@@ -95,7 +77,15 @@ func TestAnOSDWhosePodIsThereIsNotStartedAgain(t *testing.T) {
 		Wanted:    map[int]*appsv1.Deployment{1: deployment(1, "new"), 2: deployment(2, "new")},
 		Decisions: []plan.Decision{{ID: 1, What: plan.Create}, {ID: 2, What: plan.Create}},
 	}
-	c := &Daemons{Base: Base{Access: access.Reader{Live: podsOnly{pod("runs", "0"), pod("stuck", "1")}}}}
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	store, err := kittest.NewStore(scheme, pod("runs", "0"), pod("stuck", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Daemons{Base: Base{Access: access.Reader{Live: store.Client()}}}
 	if err := c.lingering(t.Context(), cl, &seen); err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func storage(s *cephv1.StorageScopeSpec, add adder) {
 		at := fmt.Sprintf("spec.storage.nodes[%d]", i)
 		config(s.Nodes[i].Config, at+".config", add)
 		devices(s.Nodes[i].Devices, at+".devices", add)
-		add(len(s.Nodes[i].VolumeClaimTemplates) > 0, fmt.Sprintf("spec.storage.nodes[%d].volumeClaimTemplates", i), "no OSD is made from a PVC yet")
+		add(len(s.Nodes[i].VolumeClaimTemplates) > 0, at+".volumeClaimTemplates", "no OSD is made from a PVC yet")
 	}
 	add(len(s.VolumeClaimTemplates) > 0, "spec.storage.volumeClaimTemplates", "no OSD is made from a PVC yet")
 	add(len(s.StorageClassDeviceSets) > 0, "spec.storage.storageClassDeviceSets", "no OSD is made from a PVC yet; OSDs on host devices are not affected")

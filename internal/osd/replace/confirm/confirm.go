@@ -93,7 +93,7 @@ func (c Checker) Confirm(ctx context.Context, cl *cephv1.CephCluster, check kit.
 	} else if w, err := c.noPods(ctx, s, d); w != nil || err != nil {
 		return w, err
 	}
-	return c.confirmCeph(ctx, cl, s, d)
+	return c.confirmCeph(ctx, cl, s)
 }
 
 func no(format string, args ...any) *kit.Wait {
@@ -145,12 +145,8 @@ func (c Checker) noPods(ctx context.Context, s Still, d *appsv1.Deployment) (*ki
 	if s.For == plan.Release {
 		return nil, nil
 	}
-	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: fmt.Sprint(s.ID)})
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Items) > 0 {
-		return no("the pod %s is still there", list.Items[0].Name), nil
+	if w, err := c.noPodOf(ctx, s, s.ID); w != nil || err != nil {
+		return w, err
 	}
 	if s.For != plan.Destroy && s.For != plan.Force || !s.Encrypted {
 		return nil, nil
@@ -161,6 +157,18 @@ func (c Checker) noPods(ctx context.Context, s Still, d *appsv1.Deployment) (*ki
 	}
 	if state, _ := jobs.CloseState(job, s.UUID, d.Generation, 0, kit.Now(ctx)); state != plan.Succeeded {
 		return no("it is not proven that the dm-crypt mappings are closed"), nil
+	}
+	return nil, nil
+}
+
+// noPodOf: there is no pod of an OSD, whatever labels its Deployment has.
+func (c Checker) noPodOf(ctx context.Context, s Still, id int) (*kit.Wait, error) {
+	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: fmt.Sprint(id)})
+	if err != nil {
+		return nil, err
+	}
+	if len(list.Items) > 0 {
+		return no("the pod %s is still there", list.Items[0].Name), nil
 	}
 	return nil, nil
 }
@@ -182,7 +190,7 @@ func (c Checker) noJob(ctx context.Context, s Still) (*kit.Wait, error) {
 }
 
 // confirmCeph asks Ceph again.
-func (c Checker) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s Still, _ *appsv1.Deployment) (*kit.Wait, error) {
+func (c Checker) confirmCeph(ctx context.Context, cl *cephv1.CephCluster, s Still) (*kit.Wait, error) {
 	stored, err := c.Access.Read(ctx, cl.Namespace)
 	if err != nil {
 		return nil, err

@@ -102,14 +102,7 @@ func (c Checker) confirmMate(ctx context.Context, s Still, mate plan.Member, o c
 	case s.For == plan.Force && note.Dead == nil:
 		return no("osd.%d of the set was not found dead", mate.ID), nil
 	}
-	list, err := kube.List(ctx, c.Access.Live, &corev1.PodList{}, client.InNamespace(s.Namespace), client.MatchingLabels{spec.IDLabel: fmt.Sprint(mate.ID)})
-	if err != nil {
-		return nil, err
-	}
-	if len(list.Items) > 0 {
-		return no("the pod %s is still there", list.Items[0].Name), nil
-	}
-	return nil, nil
+	return c.noPodOf(ctx, s, mate.ID)
 }
 
 // confirmLoss is what must hold, live, before anything is done to an OSD that Ceph does
